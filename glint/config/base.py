@@ -1,0 +1,31 @@
+"""What every recipe shares: unknown keys are errors, values are immutable, and a digest names a recipe."""
+
+import hashlib
+import json
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Strict(BaseModel):
+    """A recipe node: no unknown keys, no silent coercion of strings to numbers, no mutation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, ser_json_inf_nan="constants")
+
+
+Positive = Annotated[int, Field(gt=0)]
+Natural = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def canonical_json(node: BaseModel) -> str:
+    """One text for one meaning: every default filled in, keys sorted, no white space."""
+    return json.dumps(node.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+
+def digest(node: BaseModel, length: int = 12) -> str:
+    """Return the first `length` hex digits of the SHA-256 of the canonical text of `node`."""
+    return hashlib.sha256(canonical_json(node).encode()).hexdigest()[:length]

@@ -1,0 +1,30 @@
+"""The evaluation recipe: how a checkpoint is asked, on which tasks, and when a completion ends."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from glint.config.base import Positive, Rate, Strict
+
+
+class EvaluationRecipe(Strict):
+    """Greedy pass@1 and sampled pass@k."""
+
+    samples: Positive = 8
+    """Sampled completions a task (n)."""
+    k: tuple[Positive, ...] = (1, 8)
+    """The k of pass@k; each at most n."""
+    temperature: Rate = 0.35
+    """Sampling temperature."""
+    max_new_tokens: Positive = 48
+    """Longest completion."""
+    stops: tuple[Literal["parses", "eos"], ...] = Field(default=("parses", "eos"), min_length=1)
+    """Stop rules reported side by side; the first is the headline."""
+    property_inputs: int = Field(default=128, ge=100)
+    """Inputs of the property suite, the second judge."""
+
+    @model_validator(mode="after")
+    def _k_within_n(self) -> Self:
+        if max(self.k) > self.samples:
+            raise ValueError(f"k {max(self.k)} exceeds the {self.samples} samples a task (pass@k needs n >= k)")
+        return self
