@@ -1,0 +1,56 @@
+"""The only module that knows devices: which one, at which precision, with how many threads, and how much memory it took."""
+
+import resource
+import sys
+
+import torch
+
+from glint.config.execution import ExecutionRecipe
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device `name`; `auto` takes CUDA, else MPS, else the CPU. A device that is absent raises ValueError."""
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind, there in present.items() if there)
+    if not present[name]:
+        raise ValueError(f"execution.device is {name!r}, but this machine has no such device; present: {', '.join(k for k, v in present.items() if v)}")
+    return torch.device(name)
+
+
+def multiplies_bf16(device: torch.device) -> bool:
+    """Return whether `device` multiplies bfloat16 matrices in hardware."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") or capabilities.get("bf16"))
+    return False
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """Return the dtype of matrix products: `auto` takes bf16 where the hardware has it, else fp32."""
+    if precision == "auto":
+        precision = "bf16" if multiplies_bf16(device) else "fp32"
+    return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+
+
+def prepare(execution: ExecutionRecipe) -> tuple[torch.device, torch.dtype]:
+    """Set this process's threads and return its device and matrix-product dtype."""
+    torch.set_num_threads(execution.threads)
+    device = choose_device(execution.device)
+    return device, choose_dtype(execution.precision, device)
+
+
+def peak_mib(device: torch.device) -> float:
+    """Return the largest memory this process has held, in MiB: device memory on CUDA, else resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def describe(device: torch.device, dtype: torch.dtype) -> dict[str, str | int]:
+    """Return what a receipt says of the hardware."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {"device": name, "dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads(), "torch": torch.__version__}
