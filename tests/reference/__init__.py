@@ -1,0 +1,1 @@
+"""Slow float64 references, written from the formulas alone, and the tests that compare the package with them."""
