@@ -1,0 +1,90 @@
+"""Intervals: crossed bootstrap, Wilson, and the prediction of one more seed.
+
+Shape suffixes: S seeds, T tasks, F families, B bootstrap draws.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the ends of its interval; the ends are NaN where the data cannot give one."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def crossed_bootstrap(
+    values_ST: ArrayLike,
+    families_T: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    resamples: int = 10_000,
+    confidence: float = 0.95,
+    resample_families: bool = False,
+) -> Interval:
+    """Return the mean over seeds and tasks with its percentile interval, all seeds having met the same tasks.
+
+    Each draw resamples seeds and, independently, tasks within their family; every seed of a draw meets the same drawn tasks
+    (Owen 2007, "The pigeonhole bootstrap"). With `resample_families` the families are drawn first, for claims beyond these families.
+    One seed has no spread between seeds: the ends are NaN. Values that are all equal give that value as both ends.
+    """
+    values_ST = np.asarray(values_ST, dtype=float)
+    seeds = len(values_ST)
+    estimate = float(values_ST.mean())
+    if seeds < 2:
+        return Interval(estimate, np.nan, np.nan)
+    seed_counts_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
+    task_counts_BT = _task_counts(np.asarray(families_T), rng, resamples, resample_families)
+    totals_B = ((seed_counts_BS @ values_ST) * task_counts_BT).sum(axis=1)
+    means_B = totals_B / (seeds * task_counts_BT.sum(axis=1))
+    low, high = np.quantile(means_B, [(1 - confidence) / 2, (1 + confidence) / 2])
+    if np.ptp(values_ST) == 0:  # rounding of the division must not show as a spread
+        low = high = estimate
+    return Interval(estimate, float(low), float(high))
+
+
+def _task_counts(families_T: NDArray[np.str_], rng: np.random.Generator, resamples: int, resample_families: bool) -> NDArray[np.int64]:
+    """Return how often each draw holds each task, shape (B, T)."""
+    names_F = np.unique(families_T)
+    families = len(names_F)
+    if resample_families:
+        family_counts_BF = rng.multinomial(families, np.full(families, 1 / families), size=resamples)
+    else:
+        family_counts_BF = np.ones((resamples, families), dtype=np.int64)
+    counts_BT = np.zeros((resamples, len(families_T)), dtype=np.int64)
+    for column, name in enumerate(names_F):
+        members = np.flatnonzero(families_T == name)
+        # a family drawn c times brings c independent samples of its n tasks: one multinomial of c * n
+        counts_BT[:, members] = rng.multinomial(family_counts_BF[:, column] * len(members), np.full(len(members), 1 / len(members)))
+    return counts_BT
+
+
+def wilson(count: int, of: int, confidence: float = 0.95) -> Interval:
+    """Return a proportion with its Wilson interval: independent trials only, so within one seed it is descriptive."""
+    low, high = proportion_confint(count, of, alpha=1 - confidence, method="wilson")
+    return Interval(count / of, float(low), float(high))
+
+
+def prediction_interval(rates_S: ArrayLike, units: int, confidence: float = 0.95) -> Interval:
+    """Return the mean rate over seeds with the interval in which the rate of one more seed on `units` tasks should fall.
+
+    Student's t on seeds: mean +- t * sd * sqrt(1 + 1/S), cut to [0, 1]. The published run met other tasks than ours, hence sd is at least
+    that of a binomial share of `units` tasks at the pooled rate (smoothed by half a success, so that 0 of 24 in every seed keeps a width).
+    One seed cannot predict another: the ends are NaN.
+    """
+    rates_S = np.asarray(rates_S, dtype=float)
+    seeds = len(rates_S)
+    mean = float(rates_S.mean())
+    if seeds < 2:
+        return Interval(mean, np.nan, np.nan)
+    smoothed = (mean * seeds * units + 0.5) / (seeds * units + 1)
+    spread = max(float(rates_S.std(ddof=1)), np.sqrt(smoothed * (1 - smoothed) / units))
+    half = stats.t.ppf((1 + confidence) / 2, seeds - 1) * spread * np.sqrt(1 + 1 / seeds)
+    return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
