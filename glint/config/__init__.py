@@ -1,7 +1,1 @@
-"""The config tree: the only source of defaults, of the JSON schema and of the documented table."""
-
-from glint.config.base import canonical_json, digest
-from glint.config.study import Study
-from glint.config.tree import Config, Recipe, resolve
-
-__all__ = ["Config", "Recipe", "Study", "canonical_json", "digest", "resolve"]
+"""The config tree: the only source of defaults, of the JSON schema and of the documented table. Import from its modules."""

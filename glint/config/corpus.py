@@ -26,3 +26,10 @@ class CorpusRecipe(Strict):
     """Hidden reward cases drawn fresh for each task."""
     evaluation_seed: Seed = 20261
     """Seed of dev, confirm and final: all training seeds meet the same tasks, so seeds and tasks are crossed."""
+
+
+class CorpusJob(Strict):
+    """Draw the examples of one training seed."""
+
+    corpus: CorpusRecipe
+    seed: Seed

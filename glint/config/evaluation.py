@@ -4,7 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from glint.config.base import Positive, Rate, Strict
+from glint.config.base import Positive, Rate, Seed, Strict
+from glint.config.execution import ExecutionRecipe
 
 
 class EvaluationRecipe(Strict):
@@ -28,3 +29,16 @@ class EvaluationRecipe(Strict):
         if max(self.k) > self.samples:
             raise ValueError(f"k {max(self.k)} exceeds the {self.samples} samples a task (pass@k needs n >= k)")
         return self
+
+
+class EvaluateJob(Strict):
+    """Ask checkpoints for completions of the tasks of one split, and judge them."""
+
+    evaluation: EvaluationRecipe
+    execution: ExecutionRecipe
+    split: str
+    sampled: bool
+    """Whether sampled completions are drawn beside the greedy one."""
+    families: tuple[str, ...] = ()
+    """Families asked; empty: all of the corpus."""
+    seed: Seed

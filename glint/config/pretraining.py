@@ -1,10 +1,15 @@
 """The pretraining recipe."""
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from glint.config.base import Natural, Positive, Rate, Share, Strict, Weight
+from glint.config.base import Decay, Natural, Positive, Rate, Seed, Strict, Weight
+from glint.config.execution import ExecutionRecipe
+from glint.config.model import ModelRecipe
+
+if TYPE_CHECKING:
+    from glint.config.tree import Recipe
 
 
 class CurveRecipe(Strict):
@@ -29,7 +34,7 @@ class PretrainingRecipe(Strict):
     """Tokens an example is cut to."""
     lr: Rate = 3.0e-4
     """Learning rate."""
-    betas: tuple[Share, Share] = (0.9, 0.95)
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
     """AdamW's decay rates."""
     weight_decay: Weight = 0.1
     """AdamW's decay, on every parameter."""
@@ -65,3 +70,27 @@ class PretrainingRecipe(Strict):
         if beyond:
             raise ValueError(f"curve.checkpoints {beyond} lie beyond the last step, {max(self.curve.steps, self.steps)}")
         return self
+
+
+class PretrainJob(Strict):
+    """Train one seed from random weights to `steps`, keeping `checkpoints`."""
+
+    model: ModelRecipe
+    pretraining: PretrainingRecipe
+    execution: ExecutionRecipe
+    seed: Seed
+    steps: Positive
+    checkpoints: tuple[Natural, ...]
+
+    @classmethod
+    def of(cls, recipe: "Recipe", seed: int) -> Self:
+        """Return the job of `seed`; the curve's settings enter only through `steps` and `checkpoints`."""
+        plan = recipe.pretraining
+        return cls(
+            model=recipe.model,
+            pretraining=plan.model_copy(update={"curve": type(plan.curve)()}),
+            execution=recipe.execution,
+            seed=seed,
+            steps=plan.last_step(seed),
+            checkpoints=plan.checkpoints(seed),
+        )

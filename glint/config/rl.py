@@ -4,7 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from glint.config.base import Positive, Rate, Share, Strict, Weight
+from glint.config.base import Decay, Positive, Rate, Seed, Strict, Weight
+from glint.config.execution import ExecutionRecipe
 
 
 class RewardRecipe(Strict):
@@ -75,7 +76,7 @@ class RLRecipe(Strict):
     """Learning rate of AdamW."""
     head_lr_factor: Rate = 1.0
     """Learning rate of the tied matrix, relative to lr."""
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """AdamW's decay rates."""
     weight_decay: Weight = 0.0
     """AdamW's decay."""
@@ -101,3 +102,11 @@ class RLRecipe(Strict):
                 "tied_gradient head_only needs a scope that ends at the last block; with scope all the gradient passes every block anyway"
             )
         return self
+
+
+class RLJob(Strict):
+    """Reinforcement learning of one arm and one seed."""
+
+    rl: RLRecipe
+    execution: ExecutionRecipe
+    seed: Seed

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from glint.config.base import Share, Strict
+from glint.config.base import Positive, Seed, Share, Strict
 
 
 class SelectionRecipe(Strict):
@@ -22,3 +22,11 @@ class SelectionRecipe(Strict):
         if self.low > self.high:
             raise ValueError(f"low {self.low} exceeds high {self.high}")
         return self
+
+
+class SelectJob(Strict):
+    """Choose the checkpoint from which RL starts."""
+
+    selection: SelectionRecipe
+    candidates: tuple[Positive, ...]
+    seed: Seed
