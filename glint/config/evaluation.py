@@ -13,7 +13,7 @@ class EvaluationRecipe(Strict):
 
     samples: Positive = 8
     """Sampled completions a task (n)."""
-    k: tuple[Positive, ...] = (1, 8)
+    k: tuple[Positive, ...] = Field(default=(1, 8), min_length=1)
     """The k of pass@k; each at most n."""
     temperature: Rate = 0.35
     """Sampling temperature."""
@@ -41,4 +41,6 @@ class EvaluateJob(Strict):
     """Whether sampled completions are drawn beside the greedy one."""
     families: tuple[str, ...] = ()
     """Families asked; empty: all of the corpus."""
+    checkpoints: tuple[str, ...] = ()
+    """Names of the checkpoints asked; empty: the selected start alone."""
     seed: Seed

@@ -2,15 +2,15 @@
 
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from glint.config.base import Positive, Strict, Weight
+from glint.config.base import Positive, Rate, Strict, Weight
 
 
 class ModelRecipe(Strict):
     """Sizes of the `hybrid` decoder; the defaults are the published 25,730,592 parameters."""
 
-    vocabulary: Positive = 260
+    vocabulary: int = Field(default=260, ge=260, le=65536)
     """Token ids: pad 0, bos 1, eos 2, sep 3, then the 256 bytes."""
     width: Positive = 192
     """Width of a token's vector (D)."""
@@ -34,9 +34,9 @@ class ModelRecipe(Strict):
     """Sparse attention: every position divisible by this is seen as well."""
     context: Positive = 192
     """Longest sequence, in tokens."""
-    rope_base: float = 10000.0
+    rope_base: Rate = 10000.0
     """Base of the rotary position angles."""
-    norm_epsilon: float = 1e-6
+    norm_epsilon: Rate = 1e-6
     """Added to the mean square in RMSNorm."""
     init_std: Weight = 0.02
     """Standard deviation of linear and embedding weights at the start."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class CurveRecipe(Strict):
     """Seeds that train on past `steps` for the published learning curve."""
 
-    seeds: tuple[int, ...] = (42,)
+    seeds: tuple[Seed, ...] = (42,)
     """Which seeds."""
     steps: Positive = 400
     """Their last step."""

@@ -22,7 +22,7 @@ class Arm(Strict):
     """Changed RL keys."""
     evaluation: dict[str, Any] = {}
     """Changed evaluation keys."""
-    several_changes: str | None = None
+    several_changes: str | None = Field(default=None, min_length=1)
     """Why this arm changes more than one value; without it such an arm is refused."""
 
     def overrides(self) -> dict[str, dict[str, Any]]:
@@ -37,7 +37,7 @@ class Analysis(Strict):
     """The primary outcome."""
     families: tuple[str, ...] = ()
     """Families over which the primary outcome is averaged; empty: those that RL trains."""
-    confidence: Share = 0.95
+    confidence: float = Field(default=0.95, gt=0, lt=1)
     """Level of every interval."""
     resamples: Positive = 10000
     """Draws of the crossed bootstrap."""

@@ -1,12 +1,14 @@
 """The whole config: recipes, studies, and the resolution of an arm into one recipe."""
 
 import json
+from collections.abc import Iterator
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from glint.config.base import Strict
-from glint.config.corpus import CorpusRecipe
+from glint.config.corpus import ALL_FAMILIES, CorpusRecipe
+from glint.config.errors import sentence, unknown
 from glint.config.evaluation import EvaluationRecipe
 from glint.config.execution import ExecutionRecipe
 from glint.config.model import ModelRecipe
@@ -14,6 +16,8 @@ from glint.config.pretraining import PretrainingRecipe
 from glint.config.rl import RLRecipe
 from glint.config.selection import SelectionRecipe
 from glint.config.study import Arm, Study
+
+MOST_CHECKPOINTS = 1000
 
 
 class Recipe(Strict):
@@ -35,20 +39,80 @@ class Recipe(Strict):
     """Device, precision, threads."""
 
     @model_validator(mode="after")
-    def _sections_agree(self) -> Self:
-        # cross-section checks: families known, batch * steps within the corpus, rl groups within the tasks
+    def _families_exist(self) -> Self:
+        _check_families("corpus.families", self.corpus.families, ALL_FAMILIES)
+        _check_families("rl.families", self.rl.families, self.corpus.families)
+        _check_families("rl.replay.families", self.rl.replay.families, self.corpus.families)
+        _check_families("selection.families", self.selection.families, self.corpus.families)
+        if self.rl.replay.weight and not self.rl.replay.families and set(self.rl.families) == set(self.corpus.families):
+            raise ValueError("rl.replay.families is empty and RL trains every family, so there is nothing to replay; name families")
+        return self
+
+    @model_validator(mode="after")
+    def _data_suffice(self) -> Self:
+        plan, corpus = self.pretraining, self.corpus
+        longest = max(plan.steps, plan.curve.steps if plan.curve.seeds else 0)
+        if plan.batch * longest > corpus.pretrain_examples:
+            raise ValueError(
+                f"pretraining.batch {plan.batch} x {longest} steps need {plan.batch * longest} examples, "
+                f"but corpus.pretrain_examples is {corpus.pretrain_examples}"
+            )
+        prompts = len(self.rl.families) * corpus.rl_tasks_per_family
+        if self.rl.groups > prompts:
+            raise ValueError(
+                f"rl.groups {self.rl.groups} exceeds the {prompts} prompts there are: "
+                f"{len(self.rl.families)} rl.families x corpus.rl_tasks_per_family {corpus.rl_tasks_per_family}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> Self:
+        context = self.model.context
+        for key, length in {
+            "pretraining.sequence": self.pretraining.sequence,
+            "rl.max_new_tokens": self.rl.max_new_tokens,
+            "evaluation.max_new_tokens": self.evaluation.max_new_tokens,
+        }.items():
+            if length > context:
+                raise ValueError(f"{key} {length} exceeds model.context {context}")
+        for key, steps, every in (
+            ("pretraining", self.pretraining.steps, self.pretraining.checkpoint_every),
+            ("rl", self.rl.groups, self.rl.checkpoint_every),
+        ):
+            if steps // every > MOST_CHECKPOINTS:
+                raise ValueError(f"{key}.checkpoint_every {every} would write more than {MOST_CHECKPOINTS} checkpoints")
         return self
 
 
 class Config(Strict):
     """One run: where its results go, its recipes and its studies."""
 
-    run: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    run: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)
     """Name of the run: results/<run>/ and reports/<run>/."""
+    claims: str | None = Field(default=None, pattern=r"^[\w./-]+\.yaml$")
+    """File of published claims to compare with, as seen from the Snakefile; none: this run replicates nothing."""
     recipes: dict[str, Recipe] = Field(default_factory=lambda: {"main": Recipe()}, min_length=1)
     """Base recipes by name."""
     studies: dict[str, Study] = Field(min_length=1)
     """Studies by name."""
+
+    @model_validator(mode="after")
+    def _studies_resolve(self) -> Self:
+        for name, study in self.studies.items():
+            if study.recipe not in self.recipes:
+                raise ValueError(unknown(f"studies.{name}.recipe", study.recipe, self.recipes))
+            self._check_study(f"studies.{name}", study)
+        return self
+
+    def _check_study(self, key: str, study: Study) -> None:
+        base = self.recipes[study.recipe]
+        seen: dict[Recipe, str] = {}
+        for name, arm in study.arms.items():
+            recipe = _checked(f"{key}.arms.{name}", base, arm)
+            if recipe in seen:
+                raise ValueError(f"{key}.arms.{name} is the same recipe as {key}.arms.{seen[recipe]}; an arm must differ")
+            seen[recipe] = name
+            _check_analysis(f"{key}.analysis", study, recipe)
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -69,3 +133,43 @@ def resolve(config: Config, study: str, arm: str) -> Recipe:
     """Return the full recipe of one arm of one study."""
     plan = config.studies[study]
     return apply(config.recipes[plan.recipe], plan.arms[arm])
+
+
+def changes(base: Recipe, other: Recipe) -> tuple[str, ...]:
+    """Return the dotted keys in which two recipes differ; a list counts as one value."""
+    ours, theirs = dict(_leaves(base.model_dump())), dict(_leaves(other.model_dump()))
+    return tuple(key for key in ours if ours[key] != theirs[key])
+
+
+def _leaves(node: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _checked(key: str, base: Recipe, arm: Arm) -> Recipe:
+    """Return the recipe of `arm`, which may change one value, or several if it says why."""
+    try:
+        recipe = apply(base, arm)
+    except ValidationError as error:
+        raise ValueError(sentence(error, Recipe, key)) from error
+    changed = changes(base, recipe)
+    if len(changed) > 1 and arm.several_changes is None:
+        raise ValueError(f"{key} changes {len(changed)} values ({', '.join(changed)}); change one, or give several_changes: <why>")
+    return recipe
+
+
+def _check_families(key: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
+    for family in given:
+        if family not in known:
+            raise ValueError(unknown(f"{key}: family", family, known))
+        if given.count(family) > 1:
+            raise ValueError(f"{key}: family {family} is given twice")
+
+
+def _check_analysis(key: str, study: Study, recipe: Recipe) -> None:
+    _check_families(f"{key}.families", study.analysis.families, recipe.corpus.families)
+    if study.analysis.metric == "pass8" and 8 not in recipe.evaluation.k:
+        raise ValueError(f"{key}.metric pass8 needs 8 among evaluation.k, which is {list(recipe.evaluation.k)}")

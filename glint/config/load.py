@@ -1,0 +1,35 @@
+"""Read a config: a YAML file or the mapping that Snakemake made of it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from glint.config.errors import ConfigError, sentence
+from glint.config.tree import Config
+
+
+def load(source: Path | Mapping[str, Any]) -> Config:
+    """Return the validated config; raises ConfigError, one sentence, for anything that is not one."""
+    data = _read(source) if isinstance(source, Path) else source
+    try:
+        # YAML knows lists, the tree tuples: in JSON mode pydantic takes one for the other and is strict about all else.
+        text = json.dumps(data, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"the config holds something that is neither mapping, list, text nor number: {error}") from error
+    try:
+        return Config.model_validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(sentence(error, Config)) from error
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config file {path} is not valid YAML: {' '.join(str(error).split())}") from error
