@@ -1,0 +1,48 @@
+"""Glint: from random weights to a report, as one pipeline. This file only wires; `rules/` holds one file a stage."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(workflow.basedir)
+sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
+
+if not workflow.overwrite_configfiles:
+
+    configfile: str(ROOT / "config/published.yaml")
+
+
+# Jobs run in the environment that is active. The image is for `--sdm apptainer`, and names a base for Snakemake's linter.
+container: "docker://python:3.13-slim"
+
+
+include: "rules/common.smk"
+
+
+rule all:
+    """Everything: the report and all that it rests on (default)."""
+    input:
+        f"{REPORTS}/report.html",
+
+
+include: "rules/corpus.smk"
+include: "rules/pretraining.smk"
+include: "rules/rl.smk"
+include: "rules/evaluation.smk"
+include: "rules/report.smk"
+include: "rules/targets.smk"
+
+
+or_exit(guards.check_records, planned_files(workflow), Path(".snakemake"))
+LOCK = guards.DirectoryLock(Path(".snakemake/glint.lock"))
+
+
+onstart:
+    or_exit(LOCK.hold)
+
+
+onsuccess:
+    print(headline.text(Path(REPORTS)))
+
+
+onerror:
+    print(f"A job failed: its last lines stand above, all logs under {RESULTS}/logs/. Once mended, the same command goes on from there.")

@@ -1,0 +1,129 @@
+"""The plan of this run, and the helpers with which the rules name files, recipes and commands."""
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+
+from glint.config.base import canonical_json
+from glint.config.errors import ConfigError
+from glint.config.load import load
+from pipeline import guards, headline
+from pipeline.fingerprint import Code, command_hash
+from pipeline.plan import Plan
+
+try:
+    CONFIG = load(config)
+except ConfigError as error:
+    sys.exit(f"Config error: {error}")
+
+PLAN = Plan(CONFIG)
+RUN = CONFIG.run
+RESULTS = f"results/{RUN}"
+REPORTS = f"reports/{RUN}"
+CODE = Code(ROOT)
+STAGE_CODE = {}
+
+# The jobs import the package of this checkout, whatever else is installed.
+os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'workflow'}"
+
+
+class Command:
+    """The shell line of a script, and the fingerprint of all that it runs."""
+
+    def __init__(self, script, flags, stage=None):
+        path = ROOT / "workflow/scripts" / f"{script}.py"
+        # `exec` leaves no shell between Snakemake and the job: the job sees its parent end, and signals reach it.
+        self.line = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(path))} --parent $PPID {flags} > {{log}} 2>&1"
+        self.code = CODE.fingerprint(path) + command_hash(flags)
+        if stage:
+            STAGE_CODE[stage] = STAGE_CODE.get(stage, "") + self.code
+
+
+def result(stage, name):
+    """Return the pattern of one result file of a stage."""
+    return f"{RESULTS}/{stage}/{{key}}/seed-{{seed}}/{name}"
+
+
+def log_of(name):
+    """Return the pattern of a stage's log."""
+    return f"{RESULTS}/logs/{name}/{{key}}/seed-{{seed}}.log"
+
+
+def benchmark_of(name):
+    """Return the pattern of a stage's time and memory record."""
+    return f"{RESULTS}/benchmarks/{name}/{{key}}/seed-{{seed}}.tsv"
+
+
+def job_of(stage, wildcards):
+    """Return the planned job that the wildcards name; one sentence if the config asks for no such job."""
+    try:
+        return PLAN.job(stage, wildcards.key, wildcards.seed)
+    except KeyError:
+        sys.exit(f"{RESULTS}/{stage}/{wildcards.key}/seed-{wildcards.seed} is no result of this config")
+
+
+def source(stage, upstream, name):
+    """Return an input function: the file `name` of the job's source in the stage `upstream`."""
+    return lambda wildcards: f"{PLAN.folder(job_of(stage, wildcards).sources[upstream])}/{name}"
+
+
+def recipe(stage):
+    """Return a params function: the slice of the recipe that the job reads, as one canonical text."""
+    return lambda wildcards: job_of(stage, wildcards).recipe
+
+
+def threads_of(stage):
+    """Return a threads function, from the recipe."""
+    return lambda wildcards: job_of(stage, wildcards).slice.execution.threads
+
+
+def gpu_of(stage):
+    """Return a resources function: 1 where the job will use a CUDA device, else 0."""
+
+    def count(wildcards):
+        device = job_of(stage, wildcards).slice.execution.device
+        return int(device == "cuda" or (device == "auto" and shutil.which("nvidia-smi") is not None))
+
+    return count
+
+
+def state_of(stage):
+    """Return a params function: the folder of a trainer's resumable state, named by the recipe and by all code up to this stage."""
+
+    def folder(wildcards, output):
+        job = job_of(stage, wildcards)
+        codes = [STAGE_CODE[name.split("/")[0]] for name in PLAN.stages_of(job.id)]
+        key = hashlib.sha256("\n".join([job.id.key, job.recipe, *codes]).encode()).hexdigest()[:16]
+        return f"{RESULTS}/.state/{key}/seed-{wildcards.seed}"
+
+    return folder
+
+
+def folder_of(wildcards, output):
+    """Return the folder in which the first output lies."""
+    return os.path.dirname(output[0])
+
+
+def every(stage, *names):
+    """Return the files `names` of all jobs of a stage."""
+    return [f"{PLAN.folder(job.id)}/{name}" for job in PLAN.stage(stage) for name in names]
+
+
+def planned_files(workflow):
+    """Return every file that the rules make for this config."""
+    patterns = {re.sub(r",[^{}]*}", "}", str(pattern)) for rule in workflow.rules for pattern in rule.output}
+    files = [pattern for pattern in patterns if "{key}" not in pattern]
+    for job in PLAN.jobs:
+        stage = f"{RESULTS}/{job.stage}/{{key}}/"
+        files += [pattern.format(key=job.key, seed=job.seed) for pattern in patterns if pattern.startswith(stage)]
+    return sorted(files)
+
+
+def or_exit(step, *arguments):
+    """Take one step; where it refuses, end with its one sentence."""
+    try:
+        step(*arguments)
+    except guards.RefusedError as refused:
+        sys.exit(str(refused))

@@ -1,0 +1,120 @@
+"""Completions of checkpoints, judged: one job a training and split, whatever the number of checkpoints."""
+
+EVALUATE = Command(
+    "evaluate",
+    "--job {params.job:q} --examples {input.examples:q} --pretrained {input.pretrained:q} {params.layers} "
+    "--out {output.completions:q} --recipe {output.recipe:q}",
+    "evaluate",
+)
+
+
+def layers(wildcards, input):
+    """Return the flags for what lies over the pretrained checkpoint: the selection of the start, and what RL has trained."""
+    return " ".join(f"--{name} {shlex.quote(input[name])}" for name in ("selection", "trained") if name in input.keys())
+
+
+rule evaluate_pretraining:
+    """Ask every pretraining checkpoint of a seed for dev tasks, greedily."""
+    input:
+        examples=source("evaluate/pretraining", "corpus", "examples.parquet"),
+        weights=source("evaluate/pretraining", "pretrain", "weights.json"),
+        pretrained=ancient(source("evaluate/pretraining", "pretrain", "checkpoints")),
+    output:
+        completions=result("evaluate/pretraining", "completions.parquet"),
+        recipe=result("evaluate/pretraining", "recipe.json"),
+    log:
+        log_of("evaluate/pretraining"),
+    benchmark:
+        benchmark_of("evaluate/pretraining")
+    threads: threads_of("evaluate/pretraining")
+    resources:
+        mem_mb=1500,
+        gpu=gpu_of("evaluate/pretraining"),
+    params:
+        code=EVALUATE.code,
+        job=recipe("evaluate/pretraining"),
+        layers=layers,
+    message:
+        "Evaluating the pretraining checkpoints of seed {wildcards.seed} on dev"
+    shell:
+        EVALUATE.line
+
+
+use rule evaluate_pretraining as evaluate_before with:
+    """Ask the start of RL for the reported tasks; arms share it."""
+    input:
+        examples=source("evaluate/before", "corpus", "examples.parquet"),
+        weights=source("evaluate/before", "pretrain", "weights.json"),
+        pretrained=ancient(source("evaluate/before", "pretrain", "checkpoints")),
+        selection=source("evaluate/before", "select", "selection.json"),
+    output:
+        completions=result("evaluate/before", "completions.parquet"),
+        recipe=result("evaluate/before", "recipe.json"),
+    log:
+        log_of("evaluate/before"),
+    benchmark:
+        benchmark_of("evaluate/before")
+    threads: threads_of("evaluate/before")
+    resources:
+        mem_mb=1500,
+        gpu=gpu_of("evaluate/before"),
+    params:
+        code=EVALUATE.code,
+        job=recipe("evaluate/before"),
+        layers=layers,
+    message:
+        "Evaluating the start of RL, seed {wildcards.seed}"
+
+
+use rule evaluate_pretraining as evaluate_curve with:
+    """Ask every RL checkpoint of a seed and arm for dev tasks of the trained families."""
+    input:
+        examples=source("evaluate/curve", "corpus", "examples.parquet"),
+        weights=source("evaluate/curve", "rl", "weights.json"),
+        pretrained=ancient(source("evaluate/curve", "pretrain", "checkpoints")),
+        selection=source("evaluate/curve", "select", "selection.json"),
+        trained=ancient(source("evaluate/curve", "rl", "checkpoints")),
+    output:
+        completions=result("evaluate/curve", "completions.parquet"),
+        recipe=result("evaluate/curve", "recipe.json"),
+    log:
+        log_of("evaluate/curve"),
+    benchmark:
+        benchmark_of("evaluate/curve")
+    threads: threads_of("evaluate/curve")
+    resources:
+        mem_mb=1500,
+        gpu=gpu_of("evaluate/curve"),
+    params:
+        code=EVALUATE.code,
+        job=recipe("evaluate/curve"),
+        layers=layers,
+    message:
+        "Evaluating the RL checkpoints of recipe {wildcards.key}, seed {wildcards.seed}, on dev"
+
+
+use rule evaluate_pretraining as evaluate_after with:
+    """Ask the last RL checkpoint of a seed and arm for the reported tasks."""
+    input:
+        examples=source("evaluate/after", "corpus", "examples.parquet"),
+        weights=source("evaluate/after", "rl", "weights.json"),
+        pretrained=ancient(source("evaluate/after", "pretrain", "checkpoints")),
+        selection=source("evaluate/after", "select", "selection.json"),
+        trained=ancient(source("evaluate/after", "rl", "checkpoints")),
+    output:
+        completions=result("evaluate/after", "completions.parquet"),
+        recipe=result("evaluate/after", "recipe.json"),
+    log:
+        log_of("evaluate/after"),
+    benchmark:
+        benchmark_of("evaluate/after")
+    threads: threads_of("evaluate/after")
+    resources:
+        mem_mb=1500,
+        gpu=gpu_of("evaluate/after"),
+    params:
+        code=EVALUATE.code,
+        job=recipe("evaluate/after"),
+        layers=layers,
+    message:
+        "Evaluating the last RL checkpoint of recipe {wildcards.key}, seed {wildcards.seed}"

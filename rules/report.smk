@@ -1,0 +1,120 @@
+"""From the results of every run to tables, claims, figures and one page."""
+
+# Tables with clock times are left out of what figures are drawn from.
+TIMED = ["timings.csv", "provenance.json"]
+TABLES = ["estimates.csv", "seeds.csv", "rl.csv", "curves.csv", "selection.csv", "constants.csv", "example.json"]
+FIGURES = ["pretraining", "rl", "before_after", "families", "claims"]
+CLAIMS = [os.path.relpath(ROOT / CONFIG.claims)] if CONFIG.claims else []
+
+ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifest:q} --out {params.folder:q}")
+COMPARE = Command("compare_claims", "--tables {params.tables:q} {params.claims} --out {output.claims:q}")
+DRAW = Command("draw_figures", "--tables {params.tables:q} --claims {input.claims:q} --out {params.folder:q}")
+RENDER = Command(
+    "render_report", "--job {params.config:q} --tables {params.tables:q} --claims {input.claims:q} --figures {params.figures:q} --out {output.page:q}"
+)
+
+
+rule analyse_studies:
+    """Turn the results of all seeds and arms into tables."""
+    input:
+        every("corpus", "examples.parquet"),
+        every("pretrain", "metrics.jsonl", "receipt.json"),
+        every("evaluate/pretraining", "completions.parquet"),
+        every("select", "selection.json"),
+        every("rl", "metrics.jsonl", "receipt.json", "rollouts.parquet"),
+        every("evaluate/curve", "completions.parquet"),
+        every("evaluate/before", "completions.parquet"),
+        every("evaluate/after", "completions.parquet"),
+    output:
+        tables=[f"{REPORTS}/{name}" for name in TABLES],
+        timed=[f"{REPORTS}/{name}" for name in TIMED],
+        manifest=f"{RESULTS}/manifest.json",
+    log:
+        f"{RESULTS}/logs/analyse.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/analyse.tsv"
+    threads: 1
+    resources:
+        mem_mb=2000,
+    params:
+        code=ANALYSE.code,
+        config=canonical_json(CONFIG),
+        folder=REPORTS,
+    message:
+        "Analysing the studies of {RUN}"
+    shell:
+        ANALYSE.line
+
+
+rule compare_claims:
+    """Set the run's estimates beside the published claims."""
+    input:
+        tables=[f"{REPORTS}/{name}" for name in TABLES],
+        published=CLAIMS,
+    output:
+        claims=f"{REPORTS}/claims.csv",
+    log:
+        f"{RESULTS}/logs/claims.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/claims.tsv"
+    threads: 1
+    resources:
+        mem_mb=500,
+    params:
+        code=COMPARE.code,
+        tables=REPORTS,
+        claims=f"--claims {shlex.quote(CLAIMS[0])}" if CLAIMS else "",
+    message:
+        "Comparing with the published claims"
+    shell:
+        COMPARE.line
+
+
+rule draw_figures:
+    """Draw the figures of the report."""
+    input:
+        tables=[f"{REPORTS}/{name}" for name in TABLES],
+        claims=f"{REPORTS}/claims.csv",
+    output:
+        figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
+    log:
+        f"{RESULTS}/logs/figures.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/figures.tsv"
+    threads: 1
+    resources:
+        mem_mb=1000,
+    params:
+        code=DRAW.code,
+        tables=REPORTS,
+        folder=f"{REPORTS}/figures",
+    message:
+        "Drawing the figures"
+    shell:
+        DRAW.line
+
+
+rule render_report:
+    """Write the report, one page that needs no network."""
+    input:
+        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *TIMED]],
+        claims=f"{REPORTS}/claims.csv",
+        figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
+    output:
+        page=f"{REPORTS}/report.html",
+    log:
+        f"{RESULTS}/logs/report.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/report.tsv"
+    threads: 1
+    resources:
+        mem_mb=1000,
+    params:
+        code=RENDER.code,
+        config=canonical_json(CONFIG),
+        tables=REPORTS,
+        figures=f"{REPORTS}/figures",
+    message:
+        "Writing the report"
+    shell:
+        RENDER.line

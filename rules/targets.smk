@@ -1,0 +1,72 @@
+"""The targets that people name."""
+
+
+rule data:
+    """Examples, token ids and data cards of every seed."""
+    input:
+        every("corpus", "examples.parquet", "tokens.safetensors", "data_card.json"),
+
+
+rule pretrain:
+    """Pretrained checkpoints of every seed, and the choice where RL starts."""
+    input:
+        every("pretrain", "weights.json"),
+        every("select", "selection.json"),
+
+
+rule rl:
+    """RL checkpoints and rollouts of every seed and arm."""
+    input:
+        every("rl", "weights.json", "rollouts.parquet"),
+
+
+rule evaluate:
+    """Judged completions of every checkpoint that is reported."""
+    input:
+        every("evaluate/pretraining", "completions.parquet"),
+        every("evaluate/before", "completions.parquet"),
+        every("evaluate/curve", "completions.parquet"),
+        every("evaluate/after", "completions.parquet"),
+
+
+rule statistics:
+    """Tables of estimates with intervals, and the claims table."""
+    input:
+        rules.analyse_studies.output,
+        rules.compare_claims.output,
+
+
+rule figures:
+    """Every figure (SVG)."""
+    input:
+        rules.draw_figures.output,
+
+
+rule report:
+    """The report, one page."""
+    input:
+        rules.render_report.output,
+
+
+rule dag:
+    """Draw the rules and their order into docs/pipeline.mmd (Mermaid), the picture in the README."""
+    localrule: True
+    log:
+        f"{RESULTS}/logs/dag.log",
+    params:
+        snakefile=str(ROOT / "Snakefile"),
+        picture=str(ROOT / "docs/pipeline.mmd"),
+        python=sys.executable,
+    shell:
+        "{params.python:q} -m snakemake --snakefile {params.snakefile:q} --rulegraph mermaid-js all > {params.picture:q} 2> {log}"
+
+
+rule clean_intermediates:
+    """Remove the checkpoints, which no report needs; what needs them again makes them again."""
+    localrule: True
+    log:
+        f"{RESULTS}/logs/clean_intermediates.log",
+    params:
+        folders=every("pretrain", "checkpoints") + every("rl", "checkpoints"),
+    shell:
+        "rm -rfv {params.folders:q} > {log} 2>&1"

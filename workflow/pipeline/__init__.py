@@ -1,0 +1,1 @@
+"""What the Snakefile needs beside Snakemake: the plan of jobs, fingerprints of their code, and guards. No torch, no pandas."""

@@ -1,0 +1,47 @@
+"""What every script does around its one call: read its arguments, end with Snakemake, and end bad input in one sentence."""
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from glint.files import write_text
+
+PR_SET_PDEATHSIG = 1
+
+
+def arguments(description: str | None, paths: str, optional: str = "") -> argparse.Namespace:
+    """Parse the command line: `--job` (JSON), `--parent` (a process) and a path for each name in `paths` and `optional`."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--job", help="the slice of the recipe that this job reads, as JSON")
+    parser.add_argument("--parent", type=int, help="process with which this one ends")
+    for name in paths.split():
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    for name in optional.split():
+        parser.add_argument(f"--{name}", type=Path)
+    return parser.parse_args()
+
+
+@contextmanager
+def job(given: argparse.Namespace, recipe: Path | None = None) -> Iterator[None]:
+    """Run the body as a job: it dies with `given.parent`, its slice is written to `recipe`, and a foreseen error ends in one sentence."""
+    if given.parent is not None:
+        follow(given.parent)
+    try:
+        yield
+        if recipe is not None:
+            write_text(recipe, given.job + "\n")
+    except (ValueError, ArithmeticError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+def follow(parent: int) -> None:
+    """Ask the kernel to terminate this process when `parent` ends, so that a killed pipeline leaves no job behind (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit("error: the pipeline that started this job has ended")

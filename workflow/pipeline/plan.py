@@ -1,0 +1,176 @@
+"""The jobs that a config asks for: their recipes, folders and sources. What several arms or studies need is one job."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from glint.config.base import Strict, canonical_json
+from glint.config.corpus import CorpusJob
+from glint.config.evaluation import EvaluateJob, EvaluationRecipe
+from glint.config.pretraining import PretrainJob
+from glint.config.rl import RLJob
+from glint.config.selection import SelectJob
+from glint.config.tree import Config, Recipe, resolve
+
+# One training run serves every wish for its checkpoints, so these name no other job.
+EXTENT = ("steps", "checkpoints")
+
+
+class Id(NamedTuple):
+    """What identifies a job."""
+
+    stage: str
+    """Folder of the stage under results/<run>/, as `rl` or `evaluate/before`."""
+    key: str
+    """Digest of all that decides the result except the seed: the job's own recipe and the keys of its sources."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of the pipeline."""
+
+    id: Id
+    slice: Strict
+    """The part of the recipe that the job reads."""
+    sources: dict[str, Id]
+    """The jobs whose results it reads, by stage."""
+
+    @property
+    def recipe(self) -> str:
+        """The slice as one canonical JSON text."""
+        return canonical_json(self.slice)
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that one seed of one arm of one study goes through, by stage."""
+
+    study: str
+    arm: str
+    seed: int
+    stages: dict[str, Id]
+
+
+class Plan:
+    """Every job of a config, and the runs that need them."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.jobs: dict[Id, Job] = {}
+        self.runs = [
+            Run(study, arm, seed, self._add_run(resolve(config, study, arm), seed, plan.split))
+            for study, plan in sorted(config.studies.items())
+            for arm in sorted(plan.arms)
+            for seed in sorted(plan.seeds)
+        ]
+
+    def job(self, stage: str, key: str, seed: str | int) -> Job:
+        """Return one job; KeyError if the config does not ask for it."""
+        return self.jobs[Id(stage, key, int(seed))]
+
+    def folder(self, job: Id) -> str:
+        """Return where the results of `job` lie, relative to the working directory."""
+        return f"results/{self.config.run}/{job.stage}/{job.key}/seed-{job.seed}"
+
+    def stage(self, name: str) -> list[Job]:
+        """Return the jobs of one stage in the order of their folders."""
+        return sorted((job for job in self.jobs.values() if job.id.stage == name), key=lambda job: job.id)
+
+    def stages_of(self, job: Id) -> tuple[str, ...]:
+        """Return `job`'s stage and every stage upstream of it, sorted."""
+        found = {job.stage}
+        for source in self.jobs[job].sources.values():
+            found.update(self.stages_of(source))
+        return tuple(sorted(found))
+
+    def manifest(self) -> list[dict[str, Any]]:
+        """Return where each result of each run lies: study, arm, seed, role, path."""
+        return [
+            {"study": run.study, "arm": run.arm, "seed": run.seed, "role": role, "path": f"{self.folder(run.stages[stage])}/{file}"}
+            for run in self.runs
+            for role, (stage, file) in ROLES.items()
+        ]
+
+    def _add_run(self, recipe: Recipe, seed: int, split: str) -> dict[str, Id]:
+        stages: dict[str, Id] = {}
+        for stage, (slice_, sources) in _steps(recipe, seed, split).items():
+            stages[stage] = self._add(stage, slice_, {name: stages[name] for name in sources}, seed)
+        return stages
+
+    def _add(self, stage: str, slice_: Strict, sources: dict[str, Id], seed: int) -> Id:
+        """Add a job, or extend the one that is already there to what this run needs as well."""
+        job = Job(Id(stage, _key(slice_, sources), seed), slice_, sources)
+        known = self.jobs.get(job.id)
+        self.jobs[job.id] = job if known is None else replace(job, slice=_extended(known.slice, slice_))
+        return job.id
+
+
+ROLES = {
+    "examples": ("corpus", "examples.parquet"),
+    "pretrain_metrics": ("pretrain", "metrics.jsonl"),
+    "pretrain_receipt": ("pretrain", "receipt.json"),
+    "pretrain_dev": ("evaluate/pretraining", "completions.parquet"),
+    "selection": ("select", "selection.json"),
+    "rl_metrics": ("rl", "metrics.jsonl"),
+    "rl_receipt": ("rl", "receipt.json"),
+    "rollouts": ("rl", "rollouts.parquet"),
+    "rl_dev": ("evaluate/curve", "completions.parquet"),
+    "before": ("evaluate/before", "completions.parquet"),
+    "after": ("evaluate/after", "completions.parquet"),
+}
+"""Where the file of each role of the manifest lies: stage and name."""
+
+
+def _steps(recipe: Recipe, seed: int, split: str) -> dict[str, tuple[Strict, tuple[str, ...]]]:
+    """Return the stages of one run in order, each with its slice of the recipe and the stages it reads."""
+    pretraining = PretrainJob.of(recipe, seed)
+    groups = tuple(f"groups-{count:03d}" for count in recipe.rl.checkpoints())
+    steps = tuple(f"step-{step:04d}" for step in pretraining.checkpoints)
+
+    def ask(split: str, checkpoints: tuple[str, ...] = (), sampled: bool = True, families: tuple[str, ...] = ()) -> EvaluateJob:
+        return EvaluateJob(
+            evaluation=_asked(recipe.evaluation, sampled),
+            execution=recipe.execution,
+            split=split,
+            sampled=sampled,
+            families=families,
+            checkpoints=checkpoints,
+            seed=seed,
+        )
+
+    start = ("corpus", "pretrain", "select")
+    selection = SelectJob(selection=recipe.selection, candidates=recipe.pretraining.candidates(), seed=seed)
+    return {
+        "corpus": (CorpusJob(corpus=recipe.corpus, seed=seed), ()),
+        "pretrain": (pretraining, ("corpus",)),
+        "evaluate/pretraining": (ask("dev", steps, sampled=False), ("corpus", "pretrain")),
+        "select": (selection, ("evaluate/pretraining",)),
+        "rl": (RLJob(rl=recipe.rl, execution=recipe.execution, seed=seed), start),
+        "evaluate/curve": (ask("dev", ("groups-000", *groups), families=recipe.rl.families), (*start, "rl")),
+        "evaluate/before": (ask(split), start),
+        "evaluate/after": (ask(split, groups[-1:]), (*start, "rl")),
+    }
+
+
+def _asked(recipe: EvaluationRecipe, sampled: bool) -> EvaluationRecipe:
+    """Return `recipe` without what does not change a completion: k, and where nothing is sampled the sampling."""
+    defaults = {name: EvaluationRecipe.model_fields[name].default for name in ("samples", "temperature")}
+    return recipe.model_copy(update={"k": (1,)} | ({} if sampled else defaults))
+
+
+def _key(slice_: Strict, sources: dict[str, Id]) -> str:
+    own = slice_.model_dump(mode="json", exclude={"seed", *EXTENT})
+    text = json.dumps([own, {stage: source.key for stage, source in sources.items()}], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _extended(known: Strict, wanted: Strict) -> Strict:
+    ours, theirs = dict(known), dict(wanted)
+    longer: dict[str, Any] = {}
+    if "steps" in ours:
+        longer["steps"] = max(ours["steps"], theirs["steps"])
+    if "checkpoints" in ours:
+        longer["checkpoints"] = tuple(sorted({*ours["checkpoints"], *theirs["checkpoints"]}))
+    return known.model_copy(update=longer)
