@@ -26,7 +26,7 @@ CODE = Code(ROOT)
 STAGE_CODE = {}
 
 # The jobs import the package of this checkout, whatever else is installed.
-os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'workflow'}"
+os.environ.update(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'workflow'}")
 
 
 class Command:
@@ -104,6 +104,16 @@ def state_of(stage):
 def folder_of(wildcards, output):
     """Return the folder in which the first output lies."""
     return os.path.dirname(output[0])
+
+
+def layers_of(wildcards, input):
+    """Return the flags for what lies over the pretrained checkpoint: the selection of the start, and what RL has trained."""
+    return " ".join(f"--{name} {shlex.quote(input[name])}" for name in ("selection", "trained") if name in input.keys())
+
+
+def folder_of_input(name):
+    """Return a params function: the folder in which the first file of the input `name` lies."""
+    return lambda wildcards, input: os.path.dirname(input[name][0] if isinstance(input[name], list) else input[name])
 
 
 def every(stage, *names):

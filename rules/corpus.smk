@@ -1,9 +1,7 @@
 """Examples and token ids of each training seed."""
 
 DRAW_CORPUS = Command("draw_corpus", "--job {params.job:q} --out {output.examples:q} --recipe {output.recipe:q}", "corpus")
-TOKENISE_CORPUS = Command(
-    "tokenise_corpus", "--examples {input.examples:q} --tokens {output.tokens:q} --card {output.card:q}", "corpus"
-)
+TOKENISE_CORPUS = Command("tokenise_corpus", "--examples {input.examples:q} --tokens {output.tokens:q} --card {output.card:q}", "corpus")
 
 
 rule draw_corpus:

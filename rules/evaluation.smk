@@ -8,11 +8,6 @@ EVALUATE = Command(
 )
 
 
-def layers(wildcards, input):
-    """Return the flags for what lies over the pretrained checkpoint: the selection of the start, and what RL has trained."""
-    return " ".join(f"--{name} {shlex.quote(input[name])}" for name in ("selection", "trained") if name in input.keys())
-
-
 rule evaluate_pretraining:
     """Ask every pretraining checkpoint of a seed for dev tasks, greedily."""
     input:
@@ -33,7 +28,7 @@ rule evaluate_pretraining:
     params:
         code=EVALUATE.code,
         job=recipe("evaluate/pretraining"),
-        layers=layers,
+        layers=layers_of,
     message:
         "Evaluating the pretraining checkpoints of seed {wildcards.seed} on dev"
     shell:
@@ -61,7 +56,7 @@ use rule evaluate_pretraining as evaluate_before with:
     params:
         code=EVALUATE.code,
         job=recipe("evaluate/before"),
-        layers=layers,
+        layers=layers_of,
     message:
         "Evaluating the start of RL, seed {wildcards.seed}"
 
@@ -88,7 +83,7 @@ use rule evaluate_pretraining as evaluate_curve with:
     params:
         code=EVALUATE.code,
         job=recipe("evaluate/curve"),
-        layers=layers,
+        layers=layers_of,
     message:
         "Evaluating the RL checkpoints of recipe {wildcards.key}, seed {wildcards.seed}, on dev"
 
@@ -115,6 +110,6 @@ use rule evaluate_pretraining as evaluate_after with:
     params:
         code=EVALUATE.code,
         job=recipe("evaluate/after"),
-        layers=layers,
+        layers=layers_of,
     message:
         "Evaluating the last RL checkpoint of recipe {wildcards.key}, seed {wildcards.seed}"

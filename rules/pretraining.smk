@@ -6,7 +6,9 @@ PRETRAIN = Command(
     "pretrain",
 )
 SELECT_START = Command(
-    "select_start", "--job {params.job:q} --completions {input.completions:q} --out {output.selection:q} --recipe {output.recipe:q}", "select"
+    "select_start",
+    "--job {params.job:q} --completions {input.completions:q} --out {output.selection:q} --recipe {output.recipe:q}",
+    "select",
 )
 LONGEST = max(job.slice.steps for job in PLAN.stage("pretrain"))
 
@@ -42,9 +44,9 @@ rule pretrain_seed:
 
 use rule pretrain_seed as pretrain_longest_seed with:
     """Pretrain the seed with the most steps, which starts first: the run waits for it last."""
-    priority: 1
     wildcard_constraints:
         seed="|".join(sorted({str(job.id.seed) for job in PLAN.stage("pretrain") if job.slice.steps == LONGEST})),
+    priority: 1
 
 
 ruleorder: pretrain_longest_seed > pretrain_seed

@@ -10,7 +10,8 @@ ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifes
 COMPARE = Command("compare_claims", "--tables {params.tables:q} {params.claims} --out {output.claims:q}")
 DRAW = Command("draw_figures", "--tables {params.tables:q} --claims {input.claims:q} --out {params.folder:q}")
 RENDER = Command(
-    "render_report", "--job {params.config:q} --tables {params.tables:q} --claims {input.claims:q} --figures {params.figures:q} --out {output.page:q}"
+    "render_report",
+    "--job {params.config:q} --tables {params.tables:q} --claims {input.claims:q} --figures {params.figures:q} --out {output.page:q}",
 )
 
 
@@ -39,7 +40,7 @@ rule analyse_studies:
     params:
         code=ANALYSE.code,
         config=canonical_json(CONFIG),
-        folder=REPORTS,
+        folder=folder_of,
     message:
         "Analysing the studies of {RUN}"
     shell:
@@ -62,7 +63,7 @@ rule compare_claims:
         mem_mb=500,
     params:
         code=COMPARE.code,
-        tables=REPORTS,
+        tables=folder_of_input("tables"),
         claims=f"--claims {shlex.quote(CLAIMS[0])}" if CLAIMS else "",
     message:
         "Comparing with the published claims"
@@ -86,8 +87,8 @@ rule draw_figures:
         mem_mb=1000,
     params:
         code=DRAW.code,
-        tables=REPORTS,
-        folder=f"{REPORTS}/figures",
+        tables=folder_of_input("tables"),
+        folder=folder_of,
     message:
         "Drawing the figures"
     shell:
@@ -112,8 +113,8 @@ rule render_report:
     params:
         code=RENDER.code,
         config=canonical_json(CONFIG),
-        tables=REPORTS,
-        figures=f"{REPORTS}/figures",
+        tables=folder_of_input("tables"),
+        figures=folder_of_input("figures"),
     message:
         "Writing the report"
     shell:

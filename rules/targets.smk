@@ -50,9 +50,9 @@ rule report:
 
 rule dag:
     """Draw the rules and their order into docs/pipeline.mmd (Mermaid), the picture in the README."""
-    localrule: True
     log:
         f"{RESULTS}/logs/dag.log",
+    localrule: True
     params:
         snakefile=str(ROOT / "Snakefile"),
         picture=str(ROOT / "docs/pipeline.mmd"),
@@ -63,9 +63,9 @@ rule dag:
 
 rule clean_intermediates:
     """Remove the checkpoints, which no report needs; what needs them again makes them again."""
-    localrule: True
     log:
         f"{RESULTS}/logs/clean_intermediates.log",
+    localrule: True
     params:
         folders=every("pretrain", "checkpoints") + every("rl", "checkpoints"),
     shell:
