@@ -20,34 +20,36 @@ class Interval:
     high: float
 
 
-def crossed_bootstrap(
-    values_ST: ArrayLike,
-    families_T: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    resamples: int = 10_000,
-    confidence: float = 0.95,
-    resample_families: bool = False,
-) -> Interval:
-    """Return the mean over seeds and tasks with its percentile interval, all seeds having met the same tasks.
+class CrossedBootstrap:
+    """Draws of seeds and, independently, of tasks within their family, for values of shape (S, T): every seed met the same tasks.
 
-    Each draw resamples seeds and, independently, tasks within their family; every seed of a draw meets the same drawn tasks
-    (Owen 2007, "The pigeonhole bootstrap"). With `resample_families` the families are drawn first, for claims beyond these families.
-    One seed has no spread between seeds: the ends are NaN. Values that are all equal give that value as both ends.
+    Every seed of a draw meets the same drawn tasks (Owen 2007, "The pigeonhole bootstrap"). One set of draws serves many outcomes.
+    With `resample_families` the families are drawn first, for statements beyond these families.
     """
-    values_ST = np.asarray(values_ST, dtype=float)
-    seeds = len(values_ST)
-    estimate = float(values_ST.mean())
-    if seeds < 2:
-        return Interval(estimate, np.nan, np.nan)
-    seed_counts_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
-    task_counts_BT = _task_counts(np.asarray(families_T), rng, resamples, resample_families)
-    totals_B = ((seed_counts_BS @ values_ST) * task_counts_BT).sum(axis=1)
-    means_B = totals_B / (seeds * task_counts_BT.sum(axis=1))
-    low, high = np.quantile(means_B, [(1 - confidence) / 2, (1 + confidence) / 2])
-    if np.ptp(values_ST) == 0:  # rounding of the division must not show as a spread
-        low = high = estimate
-    return Interval(estimate, float(low), float(high))
+
+    def __init__(
+        self, seeds: int, families_T: ArrayLike, rng: np.random.Generator, *, resamples: int = 10_000, resample_families: bool = False
+    ):
+        self.seed_counts_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples).astype(float)
+        self.task_counts_BT = _task_counts(np.asarray(families_T), rng, resamples, resample_families).astype(float)
+
+    def interval(self, values_ST: ArrayLike, *, tasks_T: ArrayLike | None = None, confidence: float = 0.95) -> Interval:
+        """Return the mean over seeds and tasks with its percentile interval; the mask `tasks_T` restricts it to some tasks.
+
+        One seed has no spread between seeds: the ends are NaN. Values that are all equal give that value as both ends.
+        """
+        columns = slice(None) if tasks_T is None else np.asarray(tasks_T, dtype=bool)
+        values_ST = np.asarray(values_ST, dtype=float)[:, columns]
+        estimate = float(values_ST.mean())
+        if len(values_ST) < 2:
+            return Interval(estimate, np.nan, np.nan)
+        if np.ptp(values_ST) == 0:  # rounding of the division below must not show as a spread
+            return Interval(estimate, estimate, estimate)
+        counts_BT = self.task_counts_BT[:, columns]
+        totals_B = np.einsum("bt,bt->b", self.seed_counts_BS @ values_ST, counts_BT)
+        means_B = totals_B / (len(values_ST) * counts_BT.sum(axis=1))
+        low, high = np.quantile(means_B, [(1 - confidence) / 2, (1 + confidence) / 2])
+        return Interval(estimate, float(low), float(high))
 
 
 def _task_counts(families_T: NDArray[np.str_], rng: np.random.Generator, resamples: int, resample_families: bool) -> NDArray[np.int64]:
@@ -75,9 +77,9 @@ def wilson(count: int, of: int, confidence: float = 0.95) -> Interval:
 def prediction_interval(rates_S: ArrayLike, units: int, confidence: float = 0.95) -> Interval:
     """Return the mean rate over seeds with the interval in which the rate of one more seed on `units` tasks should fall.
 
-    Student's t on seeds: mean +- t * sd * sqrt(1 + 1/S), cut to [0, 1]. The published run met other tasks than ours, hence sd is at least
-    that of a binomial share of `units` tasks at the pooled rate (smoothed by half a success, so that 0 of 24 in every seed keeps a width).
-    One seed cannot predict another: the ends are NaN.
+    Half the width is the larger of t * sd * sqrt(1 + 1/S), Student's t on seeds, and z * sqrt(p (1 - p) / units * (1 + 1/S)), the binomial
+    chance of meeting other tasks, as the published run did; p is the mean rate, smoothed by half a success, so that 0 of 24 in every seed
+    keeps a width. The ends are cut to [0, 1]. One seed cannot predict another: the ends are NaN.
     """
     rates_S = np.asarray(rates_S, dtype=float)
     seeds = len(rates_S)
@@ -85,6 +87,7 @@ def prediction_interval(rates_S: ArrayLike, units: int, confidence: float = 0.95
     if seeds < 2:
         return Interval(mean, np.nan, np.nan)
     smoothed = (mean * seeds * units + 0.5) / (seeds * units + 1)
-    spread = max(float(rates_S.std(ddof=1)), np.sqrt(smoothed * (1 - smoothed) / units))
-    half = stats.t.ppf((1 + confidence) / 2, seeds - 1) * spread * np.sqrt(1 + 1 / seeds)
+    between_seeds = stats.t.ppf((1 + confidence) / 2, seeds - 1) * rates_S.std(ddof=1)
+    other_tasks = stats.norm.ppf((1 + confidence) / 2) * np.sqrt(smoothed * (1 - smoothed) / units)
+    half = float(max(between_seeds, other_tasks) * np.sqrt(1 + 1 / seeds))
     return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))

@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from glint.statistics.intervals import crossed_bootstrap, prediction_interval, wilson
+from glint.statistics.intervals import CrossedBootstrap, prediction_interval, wilson
 
 FAMILIES = np.repeat(["double", "even", "increment"], 8)
 
 
 def rng(seed=0):
     return np.random.default_rng(seed)
+
+
+def crossed_bootstrap(values, families, generator, **options):
+    return CrossedBootstrap(len(values), families, generator, **options).interval(values)
 
 
 def test_estimate_is_the_plain_mean_and_lies_inside():
@@ -56,6 +60,20 @@ def test_families_that_differ_widen_the_interval_only_when_they_are_drawn():
     assert fixed.low == fixed.high == 0.5
     assert drawn.low < 0.2
     assert drawn.high > 0.8
+
+
+def test_a_mask_leaves_the_other_tasks_out():
+    values = rng(1).random((5, 24))
+    draws = CrossedBootstrap(5, FAMILIES, rng())
+    changed = np.where(FAMILIES == "even", values, 9.0)
+    assert draws.interval(values, tasks_T=FAMILIES == "even") == draws.interval(changed, tasks_T=FAMILIES == "even")
+    assert draws.interval(values, tasks_T=FAMILIES == "even").estimate == pytest.approx(values[:, 8:16].mean())
+
+
+def test_the_level_sets_the_width():
+    values, draws = rng(1).random((5, 24)), CrossedBootstrap(5, FAMILIES, rng())
+    wide, narrow = draws.interval(values, confidence=0.99), draws.interval(values, confidence=0.5)
+    assert wide.low < narrow.low < narrow.high < wide.high
 
 
 def test_constant_data_gives_its_value_exactly():
@@ -104,7 +122,7 @@ def test_wilson_by_its_formula():
 
 
 def test_prediction_by_hand():
-    rates = np.array([0.2, 0.8, 0.4, 0.6])  # mean 0.5, sd sqrt(0.2 / 3), wider than the binomial's sqrt(0.25 / 24)
+    rates = np.array([0.2, 0.8, 0.4, 0.6])  # mean 0.5, sd sqrt(0.2 / 3), wider than the binomial share's
     half = 3.182446 * np.sqrt(0.2 / 3) * np.sqrt(1.25)
     assert half > 0.5
     assert (prediction_interval(rates, 24).low, prediction_interval(rates, 24).high) == (0.0, 1.0)
@@ -114,7 +132,7 @@ def test_prediction_by_hand():
 
 def test_prediction_from_equal_seeds_keeps_the_binomial_width():
     interval = prediction_interval(np.full(5, 0.5), 24)
-    assert interval.high - 0.5 == pytest.approx(2.776445 * np.sqrt(0.25 / 24) * np.sqrt(1.2))
+    assert interval.high - 0.5 == pytest.approx(1.959964 * np.sqrt(0.25 / 24) * np.sqrt(1.2))
     assert 0 < prediction_interval(np.zeros(5), 24).high < 2 / 24
     assert prediction_interval(np.full(5, 0.5), 8).high > interval.high
 

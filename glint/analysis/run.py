@@ -1,0 +1,95 @@
+"""The analysis of a whole run: every study, arm and seed of the config, from the manifest to tables."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from glint.analysis.estimates import Estimator, Scope, missing_row, scopes, seed_rows
+from glint.analysis.example import choose_example
+from glint.analysis.manifest import Manifest
+from glint.analysis.outcomes import ArmOutcomes, read_arm
+from glint.analysis.training import constant_rows, curve_rows, machines, rl_row, selection_rows, timing_rows
+from glint.config.base import digest
+from glint.config.study import Study
+from glint.config.tree import Config, resolve
+from glint.files import write_json, write_text
+
+Row = dict[str, Any]
+Outcomes = dict[tuple[str, str], ArmOutcomes]
+ARM = ["study", "arm"]
+VALUES = ["estimate", "low", "high", "n_seeds", "n_tasks", "n_completions", "p", "p_floor", "method"]
+COLUMNS = {
+    "estimates": [*ARM, "split", "stop", "scope", "metric", "phase", *VALUES],
+    "seeds": [*ARM, "seed", "status", "split", "stop", "scope", "metric", "before", "after", "of", "gains", "losses", "p"],
+    "rl": [*ARM, "seed", "status", "groups", "rollouts", "updates", "exact", "invalid", "zero_spread_groups"],
+    "curves": [*ARM, "seed", "curve", "x", "value", "count", "of"],
+    "selection": [*ARM, "seed", "step", "checkpoint", "pass_rate", "passed", "tasks", "in_band", "reason"],
+    "constants": [*ARM, "seed", "name", "value"],
+    "timings": ["stage", *ARM, "seed", "seconds", "device"],
+}
+COUNTS = ("of", "gains", "losses", "groups", "rollouts", "updates", "exact", "invalid", "zero_spread_groups", "count")
+OUTPUTS = (*(f"{name}.csv" for name in COLUMNS), "example.json", "provenance.json")
+
+
+def analyse(config: Config, manifest: Path, out: Path) -> None:
+    """Read what the manifest names and write the tables `OUTPUTS` into the folder `out`.
+
+    Raises ValueError for an arm without any complete seed, for seeds that met different tasks and for damaged files.
+    """
+    files = Manifest.load(manifest)
+    arms = [(study, arm) for study, plan in config.studies.items() for arm in plan.arms]
+    recipes = {(study, arm): resolve(config, study, arm) for study, arm in arms}
+    outcomes = {(study, arm): _outcomes(config, files, study, arm) for study, arm in arms}
+    targets = {key: recipe.rl.families for key, recipe in recipes.items()}
+    over = {key: scopes(outcomes[key].families, targets[key], recipe.corpus.families) for key, recipe in recipes.items()}
+    rows = {
+        "estimates": [row for study, arm in arms for row in _estimates(config.studies[study], study, arm, outcomes, over[study, arm])],
+        "seeds": [row for study, arm in arms for row in _seeds(config.studies[study], study, arm, outcomes[study, arm], over[study, arm])],
+        "rl": [_labelled(rl_row(files, study, arm, seed), study, arm) for study, arm in arms for seed in config.studies[study].seeds],
+        "curves": list(curve_rows(files, targets)),
+        "selection": list(selection_rows(files)),
+        "constants": list(constant_rows(files)),
+        "timings": list(timing_rows(files)),
+    }
+    for name, columns in COLUMNS.items():
+        write_text(out / f"{name}.csv", _csv(rows[name], columns))
+    study, arm = arms[0]
+    write_json(out / "example.json", choose_example(files, study, arm, config.studies[study].seeds[0], targets[study, arm]))
+    write_json(out / "provenance.json", {"run": config.run, "config": digest(config), "machines": machines(files)})
+
+
+def _labelled(row: Row, study: str, arm: str) -> Row:
+    return {"study": study, "arm": arm} | row
+
+
+def _csv(rows: list[Row], columns: list[str]) -> str:
+    """Return a table as text, whole numbers without a point and floats to six digits."""
+    table = pd.DataFrame(rows, columns=columns)
+    table = table.astype({name: "Int64" for name in COUNTS if name in columns})
+    return table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+
+
+def _outcomes(config: Config, files: Manifest, study: str, arm: str) -> ArmOutcomes:
+    found = read_arm(files, study, arm, config.studies[study].seeds, resolve(config, study, arm).evaluation.k)
+    if found is None:
+        raise ValueError(f"study {study}, arm {arm}: no seed has results both before and after RL")
+    return found
+
+
+def _estimates(plan: Study, study: str, arm: str, outcomes: Outcomes, over: list[Scope]) -> list[Row]:
+    """Return the estimates of one arm, set against the control too where the study has one."""
+    found, label = outcomes[study, arm], f"{study}/{arm}"
+    rows = list(Estimator(plan.analysis, found, over, plan.seeds[0], label).rows())
+    if plan.analysis.control is not None and arm != plan.analysis.control:
+        control = outcomes[study, plan.analysis.control]
+        common = tuple(seed for seed in found.seeds if seed in control.seeds)
+        paired = Estimator(plan.analysis, found.only(common), over, plan.seeds[0], label)
+        rows += paired.rows_over(control.only(common))
+    return [_labelled(row, study, arm) | {"split": plan.split} for row in rows]
+
+
+def _seeds(plan: Study, study: str, arm: str, found: ArmOutcomes, over: list[Scope]) -> list[Row]:
+    """Return the rows of every seed of the config, the missing ones too."""
+    rows = [*seed_rows(found, over), *(missing_row(seed) for seed in plan.seeds if seed not in found.seeds)]
+    return [_labelled(row, study, arm) | {"split": plan.split} for row in rows]

@@ -1,0 +1,185 @@
+"""Our tables against the published figures: one row a claim, with the verdict of the written rule."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import pandas as pd
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from glint.config.base import Positive, Strict
+from glint.config.errors import sentence
+from glint.config.tree import Config
+from glint.files import write_text
+from glint.statistics import claims as rules
+from glint.statistics.intervals import prediction_interval
+
+COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "unit", "of", "says", "note"]
+
+
+class Source(Strict):
+    """Where our value stands: one cell, or one cell a seed, of a table of the analysis."""
+
+    table: Literal["estimates", "seeds", "rl", "curves", "constants"]
+    """Name of the CSV."""
+    column: str
+    """Column that holds the value."""
+    per: str | None = None
+    """Column to divide by, to make a share of a count."""
+    where: dict[str, str | int] = Field(default_factory=dict)
+    """Values that pick the rows."""
+
+
+class Claim(Strict):
+    """One published figure, and the rule that compares ours with it."""
+
+    id: str
+    """Name of the claim; its dots are a hierarchy."""
+    says: str
+    """The claim in a few words."""
+    rule: Literal["constant", "design", "count", "effect", "no_difference"]
+    """constant: equal; design: within 5 %; count: a figure of a single run; effect: a difference; no_difference: as it says."""
+    published: float
+    """The published figure, a count where `of` is given."""
+    of: Positive | None = None
+    """What the count is of; both are then compared as shares."""
+    units: Positive | None = None
+    """Independent tasks or groups behind the count (rule count); samples of one task are not independent."""
+    study: str = "main"
+    """Study that holds our value."""
+    arm: str = "published"
+    """Arm that holds our value."""
+    source: Source
+    """Where our value stands."""
+
+    @model_validator(mode="after")
+    def _count_has_units(self) -> Self:
+        if self.rule == "count" and self.units is None:
+            raise ValueError(f"claim {self.id}: the rule count needs units, the independent tasks or groups behind the figure")
+        return self
+
+    @property
+    def share(self) -> float:
+        """The published figure in the unit of ours."""
+        return self.published / self.of if self.of else self.published
+
+
+class Claims(Strict):
+    """The file of published claims."""
+
+    source: str
+    """Where the figures come from, in one sentence."""
+    claims: tuple[Claim, ...] = Field(min_length=1)
+    """The claims, in reporting order."""
+
+    @model_validator(mode="after")
+    def _ids_once(self) -> Self:
+        ids = [claim.id for claim in self.claims]
+        twice = sorted({name for name in ids if ids.count(name) > 1})
+        if twice:
+            raise ValueError(f"claims {', '.join(twice)} are given twice")
+        return self
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our side of a claim and the verdict."""
+
+    ours: float
+    n: int
+    verdict: rules.Verdict
+    low: float = math.nan
+    high: float = math.nan
+    note: str = ""
+
+
+def load_claims(path: Path) -> Claims:
+    """Read `path`; raises ValueError with one sentence where it does not fit."""
+    try:
+        return Claims.model_validate_json(json.dumps(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    except ValidationError as error:
+        raise ValueError(f"{path}: {sentence(error, Claims)}") from error
+
+
+def compare(config: Config, claims: Path | None, tables: Path, out: Path) -> None:
+    """Write `claims.csv` to `out`, a row a claim; without a file of claims, a header alone.
+
+    Raises ValueError for a claim that has no result in the folder `tables`.
+    """
+    listed = load_claims(claims).claims if claims else ()
+    found = {name: pd.read_csv(tables / f"{name}.csv") for name in {claim.source.table for claim in listed}}
+    rows = [_row(claim, judge(claim, found[claim.source.table], config)) for claim in listed]
+    table = pd.DataFrame(rows, columns=COLUMNS).astype({"n": "Int64", "of": "Int64"})
+    write_text(out, table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
+
+
+def _row(claim: Claim, ours: Comparison) -> dict[str, object]:
+    return {
+        "id": claim.id,
+        "published": claim.share,
+        "ours": ours.ours,
+        "low": ours.low,
+        "high": ours.high,
+        "n": ours.n,
+        "verdict": ours.verdict,
+        "rule": claim.rule,
+        "unit": "share" if claim.of else "count",
+        "of": claim.of,
+        "says": claim.says,
+        "note": ours.note,
+    }
+
+
+def judge(claim: Claim, table: pd.DataFrame, config: Config) -> Comparison:
+    """Return our value and the verdict; raises ValueError where `table` has no row for the claim."""
+    rows = table[(table["study"] == claim.study) & (table["arm"] == claim.arm)]
+    for column, value in claim.source.where.items():
+        rows = rows[rows[column] == value]
+    rows = rows.dropna(subset=[claim.source.column])
+    if rows.empty:
+        raise ValueError(f"claim {claim.id} has no result: {claim.source.table}.csv has no row for {claim.source.where or 'it'}")
+    plan = config.studies[claim.study].analysis
+    match claim.rule:
+        case "effect" | "no_difference":
+            return _judge_estimate(claim, rows, plan.null_margin)
+        case "count":
+            return _judge_count(claim, _values(claim, rows), plan.confidence)
+        case "constant" | "design":
+            return _judge_value(claim, _values(claim, rows))
+
+
+def _values(claim: Claim, rows: pd.DataFrame) -> pd.Series:
+    """Return our value of each seed."""
+    values: pd.Series = rows[claim.source.column]
+    return values / rows[claim.source.per] if claim.source.per else values
+
+
+def _judge_estimate(claim: Claim, rows: pd.DataFrame, margin: float) -> Comparison:
+    if len(rows) != 1:
+        raise ValueError(f"claim {claim.id} must name one row of {claim.source.table}.csv, not {len(rows)}")
+    row = rows.iloc[0]
+    if claim.rule == "no_difference":
+        verdict, note = rules.judge_null(row["low"], row["high"], margin), f"margin {margin:g}"
+    else:
+        verdict = rules.judge_effect(claim.share, row["low"], row["high"])
+        small = verdict == "replicated" and rules.misses_half(claim.share, row["low"], row["high"])
+        note = f"p {row['p']:.3g}, smallest possible {row['p_floor']:.3g}" + ("; less than half the published size" if small else "")
+    return Comparison(row["estimate"], int(row["n_seeds"]), verdict, row["low"], row["high"], note)
+
+
+def _judge_count(claim: Claim, values: pd.Series, confidence: float) -> Comparison:
+    assert claim.units is not None
+    interval = prediction_interval(values, claim.units, confidence)
+    verdict = rules.judge_count(claim.share, interval.low, interval.high)
+    note = "one seed shows no spread between seeds" if len(values) == 1 else ""
+    return Comparison(interval.estimate, len(values), verdict, interval.low, interval.high, note)
+
+
+def _judge_value(claim: Claim, values: pd.Series) -> Comparison:
+    """Compare the seed that lies farthest from the published value: all must agree."""
+    ours = float(values.iloc[(values - claim.share).abs().argmax()])
+    rule = rules.judge_constant if claim.rule == "constant" else rules.judge_design
+    return Comparison(ours, len(values), rule(claim.share, ours))

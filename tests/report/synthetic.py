@@ -1,0 +1,173 @@
+"""A made-up run in the real file formats: five seeds, the published arm gains, the control does not."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from glint.config.tree import Config
+
+FAMILIES = ("increment", "double", "square", "absolute", "nonnegative", "even", "reverse", "list_sum")
+TARGETS = ("increment", "double", "even")
+BODIES = dict(
+    zip(
+        FAMILIES,
+        ("x + 1", "x * 2", "x * x", "-x if x < 0 else x", "x if x > 0 else 0", "x % 2 == 0", "text[::-1]", "sum(values)"),
+        strict=True,
+    )
+)
+TASKS = 8
+SEEDS = (42, 43, 44, 45, 46)
+BEFORE = dict(zip(FAMILIES, (0.15, 0.2, 0.7, 0.02, 0.02, 0.06, 0.01, 0.95), strict=True))
+AFTER = dict(zip(FAMILIES, (0.75, 0.9, 0.55, 0.02, 0.03, 0.25, 0.01, 0.93), strict=True))
+
+
+def config(seeds=SEEDS, resamples=2000):
+    study = {
+        "question": "Does reinforcement learning with executable rewards raise the pass rate on the trained families?",
+        "arms": {"published": {}, "shuffled": {"rl": {"shuffle_rewards": True}}},
+        "seeds": list(seeds),
+        "analysis": {"control": "shuffled", "resamples": resamples},
+    }
+    return Config.model_validate_json(json.dumps({"run": "synthetic", "studies": {"main": study}}))
+
+
+def identity(family, task):
+    letters = np.random.default_rng(FAMILIES.index(family) * 100 + task).choice(list("abcdefghijklmnopqrstuvwxyz"), 7)
+    return f"{family}_{''.join(letters)}"
+
+
+def completions(checkpoint, rates, rng, split="confirm", sampled=True, families=FAMILIES):
+    """Return judged completions whose chance of passing is the family's rate."""
+    rows = []
+    for family in families:
+        for task in range(TASKS):
+            for stop in ("parses", "eos"):
+                for mode, count in (("greedy", 1), ("sampled", 8 if sampled else 0)):
+                    rows += [_row(checkpoint, rates[family], rng, split, family, task, stop, mode, sample) for sample in range(count)]
+    return pd.DataFrame(rows)
+
+
+def _row(checkpoint, rate, rng, split, family, task, stop, mode, sample):
+    passed = rng.random() < rate
+    verdict = "passed" if passed else rng.choice(["failed", "invalid"])
+    text = f"    return {BODIES[family]}\n" if passed else {"failed": "    return x\n", "invalid": "    return x * * x\n"}[verdict]
+    return {
+        "checkpoint": checkpoint,
+        "split": split,
+        "family": family,
+        "identity": identity(family, task),
+        "seed": 20261,
+        "mode": mode,
+        "stop": stop,
+        "sample": sample,
+        "completion": text,
+        "tokens": len(text),
+        "ended": stop,
+        "verdict": verdict,
+        "reason": {"passed": "", "failed": "case 2: wrong value", "invalid": "the text does not parse"}[verdict],
+        "cases_passed": 3 if passed else int(rng.integers(0, 2)) if verdict == "failed" else 0,
+        "cases_total": 3,
+        "property": verdict,
+        "property_passed": 128 if passed else 20,
+        "property_total": 128,
+    }
+
+
+def examples():
+    rows = [
+        {
+            "family": family,
+            "identity": identity(family, task),
+            "split": split,
+            "prompt": f"# Give back what the task asks of its argument.\ndef {identity(family, task)}(x):\n",
+        }
+        for split in ("dev", "confirm")
+        for family in FAMILIES
+        for task in range(TASKS)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _rollouts(gain, rng):
+    rows = []
+    for group in range(96):
+        chance = 0.1 + gain * group / 96
+        for sample in range(16):
+            verdict = "passed" if rng.random() < chance else rng.choice(["failed", "invalid"], p=[0.6, 0.4])
+            reward = {"passed": 1.0, "failed": 0.0, "invalid": -0.1}[verdict]
+            rows.append({"group": group, "sample": sample, "family": TARGETS[group % 3], "verdict": verdict, "reward": reward})
+    return pd.DataFrame(rows)
+
+
+def _lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _receipt(**extra):
+    machine = {"device": "cpu", "precision": "bf16", "threads": 1, "versions": {"python": "3.13.5", "torch": "2.13.0"}}
+    return json.dumps(machine | extra)
+
+
+def _pretraining(folder, seed, rng):
+    """Write what pretraining leaves: metrics, receipt, dev completions; return the files by role."""
+    last = 400 if seed == 42 else 160
+    loss = 0.35 + 5.2 * np.exp(-np.arange(1, last + 1) / 35) + 0.05 * rng.normal(size=last)
+    _lines(folder / "metrics.jsonl", [{"step": i + 1, "loss": value, "real_tokens": 3456 * (i + 1)} for i, value in enumerate(loss)])
+    (folder / "receipt.json").write_text(_receipt(seconds=200.0 + seed, parameters={"total": 25730592, "active": 9805344}))
+    steps = sorted({*range(60, 161, 20), *((0, 100, 200, 400) if seed == 42 else ())})
+    rates = {step: dict.fromkeys(FAMILIES, float(np.clip((step - 40) / 140, 0, 1))) for step in steps}
+    dev = [completions(f"step-{step:04d}", rates[step], rng, split="dev", sampled=False) for step in steps]
+    pd.concat(dev).to_parquet(folder / "dev.parquet")
+    return {"pretrain_metrics": "metrics.jsonl", "pretrain_receipt": "receipt.json", "pretrain_dev": "dev.parquet"}
+
+
+def _rl(folder, learns, rng):
+    """Write what RL leaves; return the files by role."""
+    rollouts = _rollouts(0.5 if learns else 0.0, rng)
+    rollouts.to_parquet(folder / "rollouts.parquet")
+    groups = rollouts.groupby("group")["reward"]
+    rewards, spread = groups.mean(), groups.nunique() > 1
+    _lines(
+        folder / "rl.jsonl",
+        [{"group": g + 1, "reward_mean": r, "updated": bool(s)} for g, r, s in zip(rewards.index, rewards, spread, strict=True)],
+    )
+    (folder / "rl.json").write_text(_receipt(seconds=60.0, trainable_parameters=2190152))
+    rates = {
+        g: {family: BEFORE[family] + (g / 96 if learns else 0) * (AFTER[family] - BEFORE[family]) for family in TARGETS}
+        for g in (0, 24, 48, 72, 96)
+    }
+    dev = [completions(f"groups-{g:03d}", rate, rng, split="dev", families=TARGETS) for g, rate in rates.items()]
+    pd.concat(dev).to_parquet(folder / "rl_dev.parquet")
+    return {"rl_metrics": "rl.jsonl", "rl_receipt": "rl.json", "rollouts": "rollouts.parquet", "rl_dev": "rl_dev.parquet"}
+
+
+def write(root: Path, missing=()):
+    """Write the files of a run below `root` and return the manifest's path; `missing` are (arm, seed) whose RL has no files."""
+    entries = []
+    for seed in SEEDS:
+        rng, folder = np.random.default_rng(seed), root / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        files = _pretraining(folder, seed, rng)
+        completions("step-0100", BEFORE, rng).to_parquet(folder / "before.parquet")
+        examples().to_parquet(folder / "examples.parquet")
+        chosen = {"step": 100, "checkpoint": "step-0100", "pass_rate": 0.42, "passed": 27, "tasks": 64, "in_band": True}
+        (folder / "selection.json").write_text(
+            json.dumps(chosen | {"reason": "first candidate whose dev pass rate, 0.422, lies in [0.2, 0.6]"})
+        )
+        files |= {"before": "before.parquet", "examples": "examples.parquet", "selection": "selection.json"}
+        for arm in ("published", "shuffled"):
+            below = folder / arm
+            below.mkdir()
+            own = {f"{role}": f"{arm}/{name}" for role, name in _rl(below, arm == "published", rng).items()}
+            completions("groups-096", AFTER if arm == "published" else BEFORE, rng).to_parquet(below / "after.parquet")
+            own["after"] = f"{arm}/after.parquet"
+            gone = (arm, seed) in missing
+            paths = {role: str(folder / name) for role, name in files.items()} | {
+                r: None if gone else str(folder / n) for r, n in own.items()
+            }
+            entries += [{"study": "main", "arm": arm, "seed": seed, "role": role, "path": path} for role, path in paths.items()]
+    manifest = root / "manifest.json"
+    manifest.write_text(json.dumps(entries))
+    return manifest

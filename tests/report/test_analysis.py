@@ -1,0 +1,156 @@
+"""The tables of a synthetic run, against its own completions counted plainly."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from glint.analysis import OUTPUTS, analyse
+from glint.analysis.estimates import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
+from tests.report import synthetic
+
+
+def table(root, name):
+    return pd.read_csv(root / "report" / f"{name}.csv")
+
+
+def pick(frame, **values):
+    for column, value in values.items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+def confirm(root, seed, arm=None, **values):
+    folder = root / "results" / f"seed-{seed}"
+    completions = pd.read_parquet(folder / arm / "after.parquet" if arm else folder / "before.parquet")
+    return pick(completions, **values)
+
+
+def estimate(root, **values):
+    defaults = {"arm": "published", "stop": "parses", "scope": "targets", "method": TASKS_WITHIN_FAMILIES}
+    rows = pick(table(root, "estimates"), **(defaults | values))
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+def targets_pass_rate(root, arm, seed, **values):
+    rows = confirm(root, seed, arm, stop="parses", **values)
+    return (rows[rows["family"].isin(synthetic.TARGETS)]["verdict"] == "passed").mean()
+
+
+def test_every_output_is_written(analysed):
+    assert {path.name for path in (analysed / "report").iterdir()} == set(OUTPUTS)
+
+
+@pytest.mark.parametrize(("metric", "mode"), [("greedy_pass1", "greedy"), ("sampled_exact", "sampled")])
+def test_estimates_are_plain_means_over_completions(analysed, metric, mode):
+    before = np.array([targets_pass_rate(analysed, None, seed, mode=mode) for seed in synthetic.SEEDS])
+    after = np.array([targets_pass_rate(analysed, "published", seed, mode=mode) for seed in synthetic.SEEDS])
+    assert estimate(analysed, metric=metric, phase="before")["estimate"] == pytest.approx(before.mean(), rel=1e-5)
+    assert estimate(analysed, metric=metric, phase="after")["estimate"] == pytest.approx(after.mean(), rel=1e-5)
+    gain = estimate(analysed, metric=metric, phase="gain")
+    assert gain["estimate"] == pytest.approx((after - before).mean(), rel=1e-5)
+    assert gain["low"] < gain["estimate"] < gain["high"]
+    assert (gain["p"], gain["p_floor"]) == (0.0625, 0.0625)
+
+
+def test_units_and_counts_of_completions_are_stated(analysed):
+    row = estimate(analysed, metric="sampled_exact", phase="gain")
+    assert (row["n_seeds"], row["n_tasks"], row["n_completions"]) == (5, 24, 5 * 24 * 8 * 2)
+
+
+def test_gain_over_the_control_pairs_the_seeds_that_both_have(analysed):
+    def gain(arm, seed):
+        return targets_pass_rate(analysed, arm, seed, mode="greedy") - targets_pass_rate(analysed, None, seed, mode="greedy")
+
+    row = estimate(analysed, metric="greedy_pass1", phase="gain_over_control")
+    expected = np.mean([gain("published", seed) - gain("shuffled", seed) for seed in (42, 43, 44, 45)])
+    assert row["estimate"] == pytest.approx(expected, rel=1e-5)
+    assert (row["n_seeds"], row["p_floor"]) == (4, 0.125)
+
+
+def test_the_gain_shows_and_the_control_has_none(analysed):
+    assert estimate(analysed, metric="greedy_pass1", phase="gain")["low"] > 0.2
+    control = estimate(analysed, arm="shuffled", metric="greedy_pass1", phase="gain")
+    assert control["low"] < 0 < control["high"]
+
+
+def test_drawing_families_too_is_reported_beside(analysed):
+    narrow = estimate(analysed, metric="greedy_pass1", phase="after")
+    wide = estimate(analysed, metric="greedy_pass1", phase="after", method=FAMILIES_TOO)
+    assert wide["high"] - wide["low"] > narrow["high"] - narrow["low"]
+
+
+def test_scopes_are_the_sums_then_the_families_in_order(analysed):
+    assert table(analysed, "estimates")["scope"].unique().tolist() == ["targets", "others", "all", *synthetic.FAMILIES]
+
+
+def test_seed_rows_count_tasks_and_flips(analysed):
+    row = pick(table(analysed, "seeds"), arm="published", seed=43, stop="eos", scope="even", metric="greedy_pass1").iloc[0]
+    before, after = (
+        confirm(analysed, 43, arm, stop="eos", family="even", mode="greedy").set_index("identity")["verdict"] == "passed"
+        for arm in (None, "published")
+    )
+    assert (row["before"], row["after"], row["of"]) == (before.sum(), after.sum(), 8)
+    assert (row["gains"], row["losses"]) == ((after & ~before).sum(), (before & ~after).sum())
+
+
+def test_a_missing_seed_is_a_row(analysed):
+    for name in ("seeds", "rl"):
+        rows = pick(table(analysed, name), arm="shuffled", status="missing")
+        assert rows["seed"].tolist() == [46]
+
+
+def test_rl_counts_the_rollouts(analysed):
+    row = pick(table(analysed, "rl"), arm="published", seed=44).iloc[0]
+    rollouts = pd.read_parquet(analysed / "results/seed-44/published/rollouts.parquet")
+    equal = sum(len(set(rewards)) == 1 for _, rewards in rollouts.groupby("group")["reward"])
+    assert (row["groups"], row["rollouts"]) == (96, 1536)
+    assert row["exact"] == (rollouts["verdict"] == "passed").sum()
+    assert row["invalid"] == (rollouts["verdict"] == "invalid").sum()
+    assert (row["zero_spread_groups"], row["updates"]) == (equal, 96 - equal)
+
+
+def test_curves_hold_each_shared_file_once(analysed):
+    curves = table(analysed, "curves")
+    loss = pick(curves, curve="pretrain_loss", seed=43)
+    assert loss["x"].tolist() == list(range(1, 161))
+    dev = pick(curves, curve="rl_dev_exact", arm="published", seed=43)
+    assert dev["x"].tolist() == [0, 24, 48, 72, 96]
+    assert dev["of"].unique().tolist() == [24 * 8]
+    assert pick(curves, curve="pretrain_dev_pass1", seed=42)["x"].tolist() == [0, 60, 80, 100, 120, 140, 160, 200, 400]
+
+
+def test_the_example_is_the_first_task_that_turned(analysed):
+    example = json.loads((analysed / "report/example.json").read_text())
+    before, after = (confirm(analysed, 42, arm, stop="parses", mode="greedy").set_index("identity") for arm in (None, "published"))
+    trained = before["family"].isin(synthetic.TARGETS)
+    turned = before[trained & (before["verdict"] != "passed") & (after["verdict"] == "passed")]
+    assert example["identity"] == turned.index[0]
+    assert example["prompt"].endswith(f"def {example['identity']}(x):\n")
+    assert (example["verdict_before"] != "passed", example["verdict_after"]) == (True, "passed")
+
+
+def test_the_same_files_give_the_same_bytes(analysed, tmp_path):
+    analyse(synthetic.config(), analysed / "results/manifest.json", tmp_path)
+    for name in OUTPUTS:
+        assert (tmp_path / name).read_bytes() == (analysed / "report" / name).read_bytes()
+
+
+def test_seeds_that_met_other_tasks_are_refused(analysed, tmp_path):
+    root = shutil.copytree(analysed / "results", tmp_path / "results")
+    entries = json.loads((root / "manifest.json").read_text().replace(str(analysed / "results"), str(root)))
+    (root / "manifest.json").write_text(json.dumps(entries))
+    path = root / "seed-43" / "before.parquet"
+    pd.read_parquet(path).replace({"identity": {synthetic.identity("even", 0): "even_zzzzzzz"}}).to_parquet(path)
+    with pytest.raises(ValueError, match=r"seed-43/before.parquet holds other tasks .* not crossed"):
+        analyse(synthetic.config(resamples=10), root / "manifest.json", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_arm_without_any_seed_is_an_error(tmp_path):
+    manifest = synthetic.write(tmp_path, missing=[("shuffled", seed) for seed in synthetic.SEEDS])
+    with pytest.raises(ValueError, match="study main, arm shuffled: no seed has results"):
+        analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")
