@@ -127,8 +127,8 @@ def block(weights: Weights, layer: int, x_BTD: Tensor, recipe: ModelRecipe) -> t
     return h_BTD + mixed_BTD, usage_E
 
 
-def forward(weights: Weights, recipe: ModelRecipe, ids_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits [B, T, V] and each layer's router usage [L, E]; differentiable in float64 leaves of `weights`."""
+def hidden(weights: Weights, recipe: ModelRecipe, ids_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the final hidden states [B, T, D], normalised, and each layer's router usage [L, E]."""
     streams = [weights["embedding.weight"][ids_BT] for _ in range(recipe.streams)]
     usages = []
     for layer in range(recipe.layers):
@@ -139,7 +139,13 @@ def forward(weights: Weights, recipe: ModelRecipe, ids_BT: Tensor) -> tuple[Tens
         streams = [streams[s] + write[s] * t_BTD for s in range(recipe.streams)]
         usages.append(usage_E)
     final_BTD = rms_norm(torch.stack(streams).mean(dim=0), weights["final_norm.weight"], recipe.norm_epsilon)
-    return final_BTD @ weights["embedding.weight"].T, torch.stack(usages)
+    return final_BTD, torch.stack(usages)
+
+
+def forward(weights: Weights, recipe: ModelRecipe, ids_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits [B, T, V] and each layer's router usage [L, E]; differentiable in float64 leaves of `weights`."""
+    final_BTD, usage_LE = hidden(weights, recipe, ids_BT)
+    return final_BTD @ weights["embedding.weight"].T, usage_LE
 
 
 def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
@@ -155,5 +161,5 @@ def balance_loss(usage_LE: Tensor) -> Tensor:
 
 
 def gradients(loss: Tensor, weights: Weights) -> Weights:
-    """Return the gradient of `loss` for every parameter."""
-    return dict(zip(weights, torch.autograd.grad(loss, list(weights.values())), strict=True))
+    """Return the gradient of `loss` for every parameter; that of an expert no token went to is 0."""
+    return dict(zip(weights, torch.autograd.grad(loss, list(weights.values()), materialize_grads=True), strict=True))
