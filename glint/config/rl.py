@@ -61,7 +61,7 @@ class RLRecipe(Strict):
     std_epsilon: Weight = 1.0e-4
     """Added to GRPO's standard deviation."""
     length: Literal["token_mean", "sum", "batch_tokens"] = "token_mean"
-    """How token log-probabilities make a sequence's: their mean (published), their sum (textbook), or their sum over the tokens of the group."""
+    """How token log-probabilities make a sequence's: the mean (published), the sum (textbook), or the sum over the tokens of the group."""
     stop: Literal["parses", "eos"] = "parses"
     """parses: a sample ends once it is the wanted function and ends in a newline (published); eos: it ends at the model's own eos."""
     scope: Literal["all", "last_block", "last_block_and_head"] = "last_block_and_head"

@@ -10,17 +10,17 @@ from glint.config.base import Positive, Seed, Share, Strict
 class Arm(Strict):
     """One condition: a partial recipe laid over the base."""
 
-    corpus: dict[str, Any] = {}
+    corpus: dict[str, Any] = Field(default_factory=dict)
     """Changed corpus keys."""
-    model: dict[str, Any] = {}
+    model: dict[str, Any] = Field(default_factory=dict)
     """Changed model keys."""
-    pretraining: dict[str, Any] = {}
+    pretraining: dict[str, Any] = Field(default_factory=dict)
     """Changed pretraining keys."""
-    selection: dict[str, Any] = {}
+    selection: dict[str, Any] = Field(default_factory=dict)
     """Changed selection keys."""
-    rl: dict[str, Any] = {}
+    rl: dict[str, Any] = Field(default_factory=dict)
     """Changed RL keys."""
-    evaluation: dict[str, Any] = {}
+    evaluation: dict[str, Any] = Field(default_factory=dict)
     """Changed evaluation keys."""
     several_changes: str | None = Field(default=None, min_length=1)
     """Why this arm changes more than one value; without it such an arm is refused."""

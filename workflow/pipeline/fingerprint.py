@@ -1,6 +1,6 @@
 """Fingerprints of code: what a script and the project's modules in its import closure do, whatever their layout and comments.
 
-A hash is taken over syntax trees, so that comments, docstrings, formatting, dates and branches change nothing, while an edit of any statement
+A hash is taken over syntax trees: comments, docstrings, formatting, dates and branches change nothing, while an edit of any statement
 that a script can reach changes exactly the scripts that reach it.
 """
 
