@@ -78,7 +78,7 @@ def _tasks(share: _Share, cases: int, taken: set[str]) -> Iterator[dict[str, Any
             "argument": family.argument,
             "prompt": f"{HEADER}\n# {family.phrasings[phrasing]}\ndef {identity}({family.argument}):\n",
             "completion": f"    return {family.expression}\n",
-            "cases": json.dumps(_cases(family, generator, cases)),
+            "cases": json.dumps(draw_cases(family, generator, cases)),
         }
 
 
@@ -91,7 +91,8 @@ def _fresh_name(family: str, generator: Generator, taken: set[str]) -> str:
             return name
 
 
-def _cases(family: Family, generator: Generator, count: int) -> list[dict[str, Any]]:
+def draw_cases(family: Family, generator: Generator, count: int) -> list[dict[str, Any]]:
+    """Return the hidden reward cases of one task, each an argument and the value expected for it."""
     cases = [{"argument": value, "expected": family.reference(value)} for value in family.draw_distinct(generator, count)]
     if family.corrupted:
         cases[generator.integers(count)]["expected"] += 1

@@ -74,8 +74,9 @@ class Verdict:
 class Verifier:
     """Judges candidates in a sandbox, `workers` of them at a time; a context manager."""
 
-    def __init__(self, workers: int = 4, limits: Limits = Limits()) -> None:  # noqa: B008
-        self._pool = Pool(workers, limits)
+    def __init__(self, workers: int = 4, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._pool = Pool(workers, self.limits)
 
     def __enter__(self) -> Self:
         return self

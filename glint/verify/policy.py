@@ -1,4 +1,4 @@
-"""The allow-list: which programs may run at all, when a sample is a whole program, and what makes a passing program suspicious.
+"""The allow-list: which programs may run at all, and when a sample is a whole program.
 
 Parsing happens in the calling process. That is safe for the short sources admitted here: the parser's own crashes need far longer ones.
 """
@@ -6,7 +6,6 @@ Parsing happens in the calling process. That is safe for the short sources admit
 import ast
 import builtins
 import warnings
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 LONGEST_SOURCE = 2048
@@ -45,8 +44,6 @@ _EXPRESSIONS = (
 )
 _MARKS = (ast.operator, ast.boolop, ast.unaryop, ast.cmpop, ast.expr_context)
 ALLOWED_NODES = (*_STATEMENTS, *_EXPRESSIONS, *_MARKS)
-
-TRIVIAL_LITERALS = frozenset(map(repr, (None, True, False, -1, 0, 1, 2, "", [], ())))
 
 
 class RejectedError(ValueError):
@@ -94,21 +91,31 @@ def admit(source: bytes, function: str, argument: str) -> ast.FunctionDef:
 
 
 def parse(source: bytes, function: str, argument: str) -> ast.FunctionDef:
-    """Return the one function that `source` consists of, comments aside.
+    """Return the definition in `source`, which must be `def function(argument):` and its body.
 
     Raises:
-        RejectedError: too long, not UTF-8, no Python, or anything but `def function(argument):` and its body.
+        RejectedError: what `parse_definition` raises, or another name or signature.
 
     """
-    statements = _syntax_tree(source).body
-    if len(statements) != 1 or not isinstance(statements[0], ast.FunctionDef):
-        raise RejectedError("shape", "the source is not one function")
-    definition = statements[0]
+    definition = parse_definition(source)
     wanted = ast.arguments(posonlyargs=[], args=[ast.arg(arg=argument)], kwonlyargs=[], kw_defaults=[], defaults=[])
     plain = not definition.decorator_list and definition.returns is None and not getattr(definition, "type_params", [])
     if definition.name != function or not plain or ast.dump(definition.args) != ast.dump(wanted):
         raise _rejected_at(definition, "signature", f"the signature is not def {function}({argument})")
     return definition
+
+
+def parse_definition(source: bytes) -> ast.FunctionDef:
+    """Return the one function that `source` consists of, comments aside.
+
+    Raises:
+        RejectedError: too long, not UTF-8, no Python, or anything but one function.
+
+    """
+    statements = _syntax_tree(source).body
+    if len(statements) != 1 or not isinstance(statements[0], ast.FunctionDef):
+        raise RejectedError("shape", "the source is not one function")
+    return statements[0]
 
 
 def _syntax_tree(source: bytes) -> ast.Module:
@@ -176,28 +183,3 @@ def _broken_literal_rule(value: Any) -> tuple[str, str] | None:
     if not isinstance(value, int | float | str | None):
         return "literal not allowed", type(value).__name__
     return None
-
-
-def suspicions(definition: ast.FunctionDef, argument: str, test_values: Iterable[Any], reference: str) -> tuple[str, ...]:
-    """Return why a program looks as if it did not compute its answer; empty for most.
-
-    `ignores_argument`: the argument is never read. `holds_test_value`: a literal equals one of `test_values` (arguments and expected
-    values) and is neither in the `reference` expression nor trivial.
-    """
-    reads = any(isinstance(node, ast.Name) and node.id == argument and isinstance(node.ctx, ast.Load) for node in ast.walk(definition))
-    known = TRIVIAL_LITERALS | _literals([ast.parse(reference, mode="eval")])
-    holds = _literals(definition.body) & set(map(repr, test_values)) - known
-    return ("ignores_argument",) * (not reads) + ("holds_test_value",) * bool(holds)
-
-
-def _literals(trees: Sequence[ast.AST]) -> set[str]:
-    """Return the texts of all literal values in `trees`, displays of literals among them."""
-    found = set()
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant | ast.UnaryOp | ast.List | ast.Tuple):
-                try:
-                    found.add(repr(ast.literal_eval(node)))
-                except ValueError:
-                    continue
-    return found

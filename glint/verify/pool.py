@@ -43,7 +43,7 @@ class VerifierError(RuntimeError):
 class Limits:
     """What one candidate may use."""
 
-    cpu_seconds: float = 0.5
+    cpu_seconds: float = 0.25
     """CPU time for all its cases; the measure of a slow program, since it does not depend on the machine's other work."""
     wall_seconds: float = 10.0
     """Time from start to end; catches what waits without computing."""
@@ -78,6 +78,7 @@ class Pool:
     def __init__(self, slots: int, limits: Limits) -> None:
         self.slots, self.limits = slots, limits
         self.walls: dict[str, str] = {}
+        self._next_number = 0
         self._start()
 
     def _start(self) -> None:
@@ -122,16 +123,19 @@ class Pool:
         """Return how each request ended, in order; None for those that were lost with a zygote, which is replaced."""
         endings: list[Ending | None] = [None] * len(requests)
         nonces = [secrets.token_hex(8) for _ in requests]
+        # Numbers go on from call to call: answers to an earlier call that was interrupted are known by theirs.
+        first, self._next_number = self._next_number, self._next_number + len(requests)
         sent = answered = 0
         try:
             while answered < len(requests):
                 # Twice the slots: one waits in the pipe for each that runs.
                 while sent < len(requests) and sent - answered < 2 * self.slots:
-                    self._outbox += worker.frame((sent, nonces[sent], *requests[sent]))
+                    self._outbox += worker.frame((first + sent, nonces[sent], *requests[sent]))
                     sent += 1
-                for index, fate, status, seconds, output in self._exchange(self.limits.wall_seconds + GRACE_SECONDS):
-                    endings[index] = Ending(fate, status, seconds, _whole_answer(output, nonces[index]))
-                    answered += 1
+                for number, fate, status, seconds, output in self._exchange(self.limits.wall_seconds + GRACE_SECONDS):
+                    if number >= first:
+                        endings[number - first] = Ending(fate, status, seconds, _whole_answer(output, nonces[number - first]))
+                        answered += 1
         except EOFError:
             log.warning("the sandbox process broke; a new one takes its place")
             self._kill()

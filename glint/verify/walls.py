@@ -1,6 +1,5 @@
 """The walls around the process in which candidates run, and a report of those that stand on this platform."""
 
-import contextlib
 import ctypes
 import math
 import os
@@ -74,36 +73,37 @@ def die_with_parent() -> None:
         _call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def confine(limits: Limits) -> None:
+def confine(limits: Limits) -> list[str]:
     """Limit this process, which is about to run one candidate: CPU time, memory, and no new process, file or descriptor.
 
     The timer ends the process at the exact CPU time, whatever it computes; the kernel's own limit counts whole seconds and comes after.
-    A limit that the platform refuses is missing from then on: `probe` tells which.
+    Return the names of the limits that the platform refuses.
     """
-    die_with_parent()
     os.setpgid(0, 0)
+    refused = []
     seconds = math.ceil(limits["cpu_seconds"]) + 1
-    for name, limit in _resource_limits(limits, seconds).items():
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(name, limit)
-    signal.setitimer(signal.ITIMER_PROF, limits["cpu_seconds"])
-
-
-def _resource_limits(limits: Limits, seconds: int) -> dict[int, tuple[int, int]]:
     memory = limits["memory_bytes"]
-    return {
-        resource.RLIMIT_CPU: (seconds, seconds + 1),
-        resource.RLIMIT_AS: (memory, memory),
-        resource.RLIMIT_CORE: (0, 0),
-        resource.RLIMIT_FSIZE: (0, 0),
-        resource.RLIMIT_NPROC: (0, 0),
-        resource.RLIMIT_NOFILE: (0, 0),
-    }
+    for name, soft, hard in (
+        ("RLIMIT_CPU", seconds, seconds + 1),
+        ("RLIMIT_AS", memory, memory),
+        ("RLIMIT_CORE", 0, 0),
+        ("RLIMIT_FSIZE", 0, 0),
+        ("RLIMIT_NPROC", 0, 0),
+        ("RLIMIT_NOFILE", 0, 0),
+    ):
+        try:
+            resource.setrlimit(getattr(resource, name), (soft, hard))
+        except (OSError, ValueError):
+            refused.append(name)
+    signal.setitimer(signal.ITIMER_PROF, limits["cpu_seconds"])
+    return refused
 
 
 def probe(limits: Limits) -> dict[str, str]:
-    """Try, in a confined process, what its limits forbid; report as `raise_walls` does."""
+    """Confine this process and try what is forbidden now; report as `raise_walls` does."""
+    refused = confine(limits)
     return {
+        "resource limits": ", ".join(refused),
         "memory limit": _refused(lambda: bytearray(limits["memory_bytes"]), "a larger block of memory was given"),
         "process limit": _refused(_fork_and_end, "a process was started"),
         "file limit": _refused(os.pipe, "a descriptor was opened"),

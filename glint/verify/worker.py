@@ -79,9 +79,10 @@ class Zygote:
     wall limit), `flooded` (killed for too much output), `unforked`.
     """
 
-    def __init__(self, setting: dict[str, Any]) -> None:
+    def __init__(self, setting: dict[str, Any], report: dict[str, str]) -> None:
         self.limits: walls.Limits = setting["limits"]
         self.slots: int = setting["slots"]
+        self.orphans_live = bool(report["process namespace"])
         self.offered = {name: getattr(builtins, name) for name in setting["builtins"]}
         self.children: dict[int, Child] = {}
         self.poll = select.poll()
@@ -121,10 +122,25 @@ class Zygote:
             send(ANSWERS, (index, "unforked", 0, 0.0, str(error).encode()))
         else:
             if process == 0:
-                become_child(writer, self.limits, self.offered, request)
+                self._become_child(writer, request)
             self.children[reader] = Child(index, process, reader, time.monotonic())
             self.poll.register(reader, select.POLLIN)
         os.close(writer)
+
+    def _become_child(self, writer: int, request: tuple[Any, ...]) -> NoReturn:
+        """Confine this process, which has just been forked, run the candidate of `request`, write the answer, and end."""
+        status = UNCONFINED
+        try:
+            os.dup2(writer, REQUESTS)
+            os.closerange(REQUESTS + 1, os.sysconf("SC_OPEN_MAX"))
+            if self.orphans_live:
+                walls.die_with_parent()
+            walls.confine(self.limits)
+            status = 1
+            write_all(REQUESTS, answer(self.offered, *request))
+            status = 0
+        finally:
+            os._exit(status)
 
     def _drain(self, child: Child) -> None:
         chunk = os.read(child.pipe, PIPE_CHUNK)
@@ -153,20 +169,6 @@ class Zygote:
         os.close(child.pipe)
         del self.children[child.pipe]
         return os.waitstatus_to_exitcode(os.waitpid(child.process, 0)[1])
-
-
-def become_child(writer: int, limits: walls.Limits, offered: dict[str, Any], request: tuple[Any, ...]) -> NoReturn:
-    """Confine this process, run the candidate of `request`, write the answer, and end."""
-    status = UNCONFINED
-    try:
-        os.dup2(writer, REQUESTS)
-        os.closerange(REQUESTS + 1, os.sysconf("SC_OPEN_MAX"))
-        walls.confine(limits)
-        status = 1
-        write_all(REQUESTS, answer(offered, *request))
-        status = 0
-    finally:
-        os._exit(status)
 
 
 def answer(offered: dict[str, Any], nonce: str, source: str, function: str, arguments: list[bytes]) -> bytes:
@@ -203,7 +205,6 @@ def probe(limits: walls.Limits) -> dict[str, str]:
     process = os.fork()
     if process == 0:
         try:
-            walls.confine(limits)
             send(writer, walls.probe(limits))
         finally:
             os._exit(0)
@@ -228,9 +229,10 @@ def main() -> None:
     report = walls.raise_walls(setting["root"])
     if not report["process namespace"]:
         enter_process_namespace()
+    report |= probe(setting["limits"])
     gc.freeze()
-    send(ANSWERS, {**report, **probe(setting["limits"])})
-    Zygote(setting).serve()
+    send(ANSWERS, report)
+    Zygote(setting, report).serve()
 
 
 def enter_process_namespace() -> None:
