@@ -17,7 +17,7 @@ from glint.files import write_text
 from glint.statistics import claims as rules
 from glint.statistics.intervals import prediction_interval
 
-COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "unit", "of", "says", "note"]
+COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "unit", "of", "section", "says", "note"]
 
 
 class Source(Strict):
@@ -38,6 +38,8 @@ class Claim(Strict):
 
     id: str
     """Name of the claim; its dots are a hierarchy."""
+    section: str
+    """Heading under which the report lists it."""
     says: str
     """The claim in a few words."""
     rule: Literal["constant", "design", "count", "effect", "no_difference"]
@@ -128,6 +130,7 @@ def _row(claim: Claim, ours: Comparison) -> dict[str, object]:
         "rule": claim.rule,
         "unit": "share" if claim.of else "count",
         "of": claim.of,
+        "section": claim.section,
         "says": claim.says,
         "note": ours.note,
     }

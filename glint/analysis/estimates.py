@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 from glint.analysis.outcomes import ArmOutcomes, Scores
 from glint.config.study import Analysis
 from glint.randomness import rng
-from glint.statistics.intervals import CrossedBootstrap, Interval
+from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES, CrossedBootstrap, Interval
 from glint.statistics.significance import mcnemar, sign_flip
-
-TASKS_WITHIN_FAMILIES = "crossed bootstrap: seeds x tasks within families"
-FAMILIES_TOO = "crossed bootstrap: seeds x families x tasks"
 
 
 @dataclass(frozen=True)

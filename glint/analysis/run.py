@@ -41,13 +41,12 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     arms = [(study, arm) for study, plan in config.studies.items() for arm in plan.arms]
     recipes = {(study, arm): resolve(config, study, arm) for study, arm in arms}
     outcomes = {(study, arm): _outcomes(config, files, study, arm) for study, arm in arms}
-    targets = {key: recipe.rl.families for key, recipe in recipes.items()}
-    over = {key: scopes(outcomes[key].families, targets[key], recipe.corpus.families) for key, recipe in recipes.items()}
+    over = {key: scopes(outcomes[key].families, recipe.rl.families, recipe.corpus.families) for key, recipe in recipes.items()}
     rows = {
         "estimates": [row for study, arm in arms for row in _estimates(config.studies[study], study, arm, outcomes, over[study, arm])],
         "seeds": [row for study, arm in arms for row in _seeds(config.studies[study], study, arm, outcomes[study, arm], over[study, arm])],
         "rl": [_labelled(rl_row(files, study, arm, seed), study, arm) for study, arm in arms for seed in config.studies[study].seeds],
-        "curves": list(curve_rows(files, targets)),
+        "curves": list(curve_rows(files, recipes)),
         "selection": list(selection_rows(files)),
         "constants": list(constant_rows(files)),
         "timings": list(timing_rows(files)),
@@ -55,7 +54,7 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     for name, columns in COLUMNS.items():
         write_text(out / f"{name}.csv", _csv(rows[name], columns))
     study, arm = arms[0]
-    write_json(out / "example.json", choose_example(files, study, arm, config.studies[study].seeds[0], targets[study, arm]))
+    write_json(out / "example.json", choose_example(files, study, arm, config.studies[study].seeds[0], recipes[study, arm]))
     write_json(out / "provenance.json", {"run": config.run, "config": digest(config), "machines": machines(files)})
 
 

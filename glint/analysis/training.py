@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from glint.analysis.manifest import Entry, Manifest, Role
+from glint.config.tree import Recipe
 from glint.files import read_json
 
 Row = dict[str, Any]
@@ -41,18 +42,19 @@ def rl_row(manifest: Manifest, study: str, arm: str, seed: int) -> Row:
     }
 
 
-def curve_rows(manifest: Manifest, targets: dict[tuple[str, str], tuple[str, ...]]) -> Iterator[Row]:
-    """Yield the points of every curve; `targets` are the trained families of each study's arms. A file that arms share is read once."""
+def curve_rows(manifest: Manifest, recipes: dict[tuple[str, str], Recipe]) -> Iterator[Row]:
+    """Yield the points of every curve, under the headline stop rule; a file that arms share is read once."""
     for entry, path in manifest.distinct("pretrain_metrics"):
         metrics = read_lines(path)
         for step, loss, tokens in zip(metrics["step"], metrics["loss"], metrics["real_tokens"], strict=True):
             yield _labels(entry, "pretrain_loss") | {"x": step, "value": loss}
             yield _labels(entry, "pretrain_tokens") | {"x": step, "value": tokens}
     for entry, path in manifest.distinct("pretrain_dev"):
-        yield from _solved(entry, "pretrain_dev_pass1", _headline(pd.read_parquet(path)), "greedy")
+        yield from _solved(entry, "pretrain_dev_pass1", _headline(path, recipes[entry.study, entry.arm]), "greedy")
     for entry, path in manifest.distinct("rl_dev"):
-        completions = _headline(pd.read_parquet(path))
-        trained = completions[completions["family"].isin(targets[entry.study, entry.arm])]
+        recipe = recipes[entry.study, entry.arm]
+        completions = _headline(path, recipe)
+        trained = completions[completions["family"].isin(recipe.rl.families)]
         yield from _solved(entry, "rl_dev_exact", trained, "sampled")
         yield from _solved(entry, "rl_dev_pass1", trained, "greedy")
     for entry, path in manifest.distinct("rl_metrics"):
@@ -65,9 +67,10 @@ def _labels(entry: Entry, curve: str) -> Row:
     return {"study": entry.study, "arm": entry.arm, "seed": entry.seed, "curve": curve}
 
 
-def _headline(completions: pd.DataFrame) -> pd.DataFrame:
-    """Keep the stop rule that is named first in the file, the headline of the recipe."""
-    kept: pd.DataFrame = completions[completions["stop"] == completions["stop"].iloc[0]]
+def _headline(path: Path, recipe: Recipe) -> pd.DataFrame:
+    """Read the completions that ended by the stop rule which the recipe names first."""
+    completions = pd.read_parquet(path)
+    kept: pd.DataFrame = completions[completions["stop"] == recipe.evaluation.stops[0]]
     return kept
 
 

@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
+TASKS_WITHIN_FAMILIES = "crossed bootstrap: seeds x tasks within families"
+FAMILIES_TOO = "crossed bootstrap: seeds x families x tasks"
+
 
 @dataclass(frozen=True)
 class Interval:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from glint.analysis import OUTPUTS, analyse
-from glint.analysis.estimates import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
+from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
 from tests.report import synthetic
 
 

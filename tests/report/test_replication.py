@@ -14,7 +14,7 @@ KEY = {"study": "main", "arm": "published"}
 
 def claim(rule, published, **fields):
     source = {"table": "seeds", "column": "value"} | fields.pop("source", {})
-    return Claim.model_validate({"id": "a.b", "says": "a", "rule": rule, "published": published, "source": source} | fields)
+    return Claim.model_validate({"id": "a.b", "section": "s", "says": "a", "rule": rule, "published": published, "source": source} | fields)
 
 
 def judged(one, rows):
@@ -96,10 +96,12 @@ def test_a_design_value_may_be_five_percent_off():
 
 def test_bad_claims_are_refused_in_one_sentence(tmp_path):
     path = tmp_path / "claims.yaml"
-    path.write_text("source: s\nclaims:\n  - {id: a, says: a, rule: count, published: 1, source: {table: rl, column: updates}}\n")
+    path.write_text(
+        "source: s\nclaims:\n  - {id: a, section: s, says: a, rule: count, published: 1, source: {table: rl, column: updates}}\n"
+    )
     with pytest.raises(ValueError, match="claim a: the rule count needs units"):
         load_claims(path)
-    row = "  - {id: a, says: a, rule: constant, published: 1, source: {table: rl, column: updates}}\n"
+    row = "  - {id: a, section: s, says: a, rule: constant, published: 1, source: {table: rl, column: updates}}\n"
     path.write_text(f"source: s\nclaims:\n{row}{row}")
     with pytest.raises(ValueError, match="claims a are given twice"):
         load_claims(path)

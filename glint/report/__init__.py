@@ -1,0 +1,1 @@
+"""Result files in, pictures and pages out."""

@@ -1,0 +1,200 @@
+"""The figures of a run, drawn from its tables."""
+
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter
+
+from glint.files import write_text
+from glint.report.results import HEADLINE, Results
+from glint.report.svg import FIRST, INK, SECOND, THIRD, drawing, to_svg
+
+METRICS = {
+    "greedy_pass1": "greedy answer passes",
+    "sampled_exact": "sampled answers that pass",
+    "pass8": "solved by one of 8 samples",
+    "cases_greedy": "hidden cases passed, greedy",
+}
+VERDICTS = {"replicated": ("o", FIRST), "not replicated": ("X", SECOND), "undecided": ("s", THIRD)}
+ARMS = ((FIRST, "o"), (THIRD, "s"), (SECOND, "^"))
+PUBLISHED: dict[str, Any] = {
+    "marker": "D",
+    "markersize": 6,
+    "markerfacecolor": "none",
+    "markeredgecolor": INK,
+    "markeredgewidth": 1.3,
+    "linestyle": "none",
+}
+
+
+def draw(tables: Path, claims: Path, out: Path) -> None:
+    """Write every figure as SVG into the folder `out`, from the folder `tables` and the table `claims`."""
+    results = Results(tables, claims)
+    for name, figure in FIGURES.items():
+        write_text(out / f"{name}.svg", figure(results))
+
+
+def pretraining(results: Results) -> str:
+    """Draw loss and dev pass rate over the steps of pretraining, a line a seed, the selected checkpoints ringed."""
+    loss, solved = results.curve("pretrain_loss"), results.curve("pretrain_dev_pass1")
+    chosen = results.of_study("selection").query("arm == @results.arm")
+    title = "Pretraining: loss and dev pass rate"
+    with drawing("pretraining", 4.6, rows=2) as (figure, (top, bottom)):
+        _seed_lines(top, loss, FIRST)
+        top.set(ylabel="loss, nats a token", ylim=(0, None))
+        _seed_lines(bottom, solved, FIRST, marker="o")
+        bottom.plot(chosen["step"], chosen["pass_rate"], "o", ms=11, mfc="none", mec=SECOND, mew=1.6, label="start of RL")
+        _published_points(bottom, results.published("pretrain.dev_pass1.step_"))
+        bottom.set(xlabel="optimiser step", ylabel="dev tasks solved, greedy")
+        _shares(bottom)
+        _legend(bottom)
+        steps = ", ".join(f"{seed}: {step}" for seed, step in zip(chosen["seed"], chosen["step"], strict=True))
+        return to_svg(figure, "pretraining", title, f"One thin line a seed, the thick line their mean. Selected step by seed: {steps}.")
+
+
+def rl(results: Results) -> str:
+    """Draw the sampled exact rate on dev over the groups of RL, every seed and the mean, the control beside."""
+    solved = results.curve("rl_dev_exact")
+    with drawing("rl", 3.4) as (figure, (axes,)):
+        for arm, (colour, marker) in zip(results.arms, cycle(ARMS), strict=False):
+            _seed_lines(axes, solved[solved["arm"] == arm], colour, marker=marker, label=_arm(arm))
+        _published_points(axes, results.published("rl.dev_exact.group_"))
+        axes.set(xlabel="RL groups", ylabel="dev samples that pass")
+        axes.set_xticks(sorted(solved["x"].unique()))
+        _shares(axes)
+        _legend(axes)
+        last = solved[solved["x"] == solved["x"].max()].groupby("arm", sort=False)["value"].mean()
+        ends = "; ".join(f"{_arm(str(arm))} ends at {share:.1%}" for arm, share in last.items())
+        title = "RL: dev samples of the trained families that pass"
+        return to_svg(figure, "rl", title, f"One thin line a seed, the thick line their mean. {ends}.")
+
+
+def before_after(results: Results) -> str:
+    """Draw the outcomes on the trained families before and after RL, with intervals, the control and the published figures."""
+    metrics = [metric for metric in METRICS if metric in results.metrics]
+    with drawing("before_after", 1.1 + 0.85 * len(metrics)) as (figure, (axes,)):
+        for row, metric in enumerate(metrics):
+            _pair(axes, row, results, "targets", metric)
+            for arm in results.arms[1:]:
+                _interval(axes, row + 0.3, results.estimate("targets", metric, "after", arm=arm), marker="s", colour=THIRD)
+        _rows(axes, [METRICS[metric] for metric in metrics])
+        _pair_legend(figure, axes, [f"after, {_arm(arm)}" for arm in results.arms[1:]], bool(len(results.claims)))
+        ours = results.estimate("targets", metrics[0], "after")
+        text = f"{METRICS[metrics[0]]}: {_change(results, 'targets', metrics[0])}, over {int(ours['n_seeds'])} seeds."
+        return to_svg(figure, "before_after", "Trained families before and after RL", text)
+
+
+def families(results: Results) -> str:
+    """Draw the sampled exact rate of each family before and after RL."""
+    with drawing("families", 1.1 + 0.5 * len(results.families)) as (figure, (axes,)):
+        for row, family in enumerate(results.families):
+            _pair(axes, row, results, family, "sampled_exact")
+        _rows(axes, results.families)
+        _pair_legend(figure, axes, [], bool(len(results.claims)))
+        text = "; ".join(f"{family} {_change(results, family, 'sampled_exact')}" for family in results.families)
+        return to_svg(figure, "families", "Each family before and after RL: sampled answers that pass", f"{text}.")
+
+
+def claims(results: Results) -> str:
+    """Draw our gains with their intervals beside the published ones, marked by the verdict."""
+    gains = results.claims[results.claims["rule"].isin(["effect", "no_difference"])]
+    with drawing("claims", 1.3 + 0.3 * len(gains)) as (figure, (axes,)):
+        for row, (_, claim) in enumerate(gains.iterrows()):
+            marker, colour = VERDICTS[claim["verdict"]]
+            axes.plot([claim["low"], claim["high"]], [row, row], color=colour, lw=2.2, solid_capstyle="butt")
+            axes.plot(claim["ours"], row, marker, ms=6, color=colour)
+            axes.plot(claim["published"], row, **PUBLISHED)
+        _rows(axes, gains["id"].str.removeprefix("confirm.").str.removesuffix(".gain").tolist())
+        axes.set(xlabel="gain by RL", xlim=(None, None))
+        handles = [axes.plot([], [], marker, color=colour, label=name)[0] for name, (marker, colour) in VERDICTS.items()]
+        figure.legend(handles=[*handles, _published_handle(axes)], loc="outside upper center", ncols=2)
+        counts = gains["verdict"].value_counts()
+        text = ", ".join(f"{count} {name}" for name, count in counts.items()) or "This run compares itself with no published figure"
+        return to_svg(figure, "claims", "Published gains and ours", f"{text}.")
+
+
+FIGURES: dict[str, Callable[[Results], str]] = {
+    "pretraining": pretraining,
+    "rl": rl,
+    "before_after": before_after,
+    "families": families,
+    "claims": claims,
+}
+NAMES = tuple(FIGURES)
+
+
+def _arm(name: str) -> str:
+    return f"arm {name}"
+
+
+def _change(results: Results, scope: str, metric: str) -> str:
+    before, after = (results.estimate(scope, metric, phase)["estimate"] for phase in ("before", "after"))
+    return f"{before:.1%} before, {after:.1%} after"
+
+
+def _seed_lines(axes: Axes, points: pd.DataFrame, colour: str, marker: str = "", label: str = "mean of seeds") -> None:
+    """Draw a thin line a seed, and the mean where every seed has a point."""
+    table = points.pivot(index="x", columns="seed", values="value")
+    for seed in table:
+        axes.plot(table[seed].dropna(), color=colour, lw=0.8, alpha=0.45)
+    axes.plot(table.dropna().mean(axis=1), color=colour, marker=marker, ms=5, label=label)
+
+
+def _published_points(axes: Axes, values: dict[str, float]) -> None:
+    if values:
+        axes.plot([int(x) for x in values], list(values.values()), **PUBLISHED, label="published figure")
+
+
+def _published_handle(axes: Axes) -> Line2D:
+    return axes.plot([], [], **PUBLISHED, label="published figure")[0]
+
+
+def _pair(axes: Axes, row: int, results: Results, scope: str, metric: str) -> None:
+    """Draw before above after, each with its interval and the published figure."""
+    published = results.published(f"confirm.{HEADLINE[metric]}.targets." if scope == "targets" else f"confirm.family.{scope}.")
+    for phase, offset, marker, colour in (("before", -0.14, "o", SECOND), ("after", 0.08, "o", FIRST)):
+        _interval(axes, row + offset, results.estimate(scope, metric, phase), marker=marker, colour=colour, hollow=phase == "before")
+        if phase in published:
+            axes.plot(published[phase], row + offset, **PUBLISHED)
+
+
+def _interval(axes: Axes, y: float, estimate: pd.Series, *, marker: str, colour: str, hollow: bool = False) -> None:
+    axes.plot([estimate["low"], estimate["high"]], [y, y], color=colour, lw=2.2, solid_capstyle="butt")
+    axes.plot(estimate["estimate"], y, marker, ms=6, color=colour, mfc="none" if hollow else colour, mew=1.6)
+
+
+def _pair_legend(figure: Figure, axes: Axes, others: list[str], with_published: bool) -> None:
+    handles = [
+        axes.plot([], [], "o-", color=SECOND, mfc="none", mew=1.6, label="before RL")[0],
+        axes.plot([], [], "o-", color=FIRST, label="after RL")[0],
+        *(axes.plot([], [], "s-", color=THIRD, label=label)[0] for label in others),
+    ]
+    if with_published:
+        handles.append(_published_handle(axes))
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+
+
+def _rows(axes: Axes, labels: list[str]) -> None:
+    """Label one row a category, the first on top, with shares along x."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_xlim(-0.03, 1.03)
+    axes.axvline(0, color=INK, lw=0.8)
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _shares(axes: Axes) -> None:
+    axes.set_ylim(-0.04, 1.04)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(loc="best", fontsize=9)

@@ -1,0 +1,63 @@
+"""The result files behind a report, read once."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from glint.files import read_json
+from glint.statistics.intervals import TASKS_WITHIN_FAMILIES
+
+HEADLINE = {"greedy_pass1": "greedy", "sampled_exact": "sampled_exact", "pass8": "pass8", "cases_greedy": "tests"}
+"""Metric to the part of a claim's id that names it."""
+SUMS = ("targets", "others", "all")
+
+
+class Results:
+    """The tables of a run. The study that is first in them, and its first arm, stand in front."""
+
+    def __init__(self, folder: Path, claims: Path):
+        self._folder = folder
+        self.claims = pd.read_csv(claims)
+        self.estimates = self.read("estimates")
+        self.study, self.arm, self.stop = self.estimates[["study", "arm", "stop"]].iloc[0]
+        self.families = [scope for scope in self.estimates["scope"].unique() if scope not in SUMS]
+        self.arms = self.estimates.loc[self.estimates["study"] == self.study, "arm"].unique().tolist()
+        self.metrics = self.estimates["metric"].unique().tolist()
+
+    def read(self, name: str) -> pd.DataFrame:
+        """Return one table of the analysis."""
+        return pd.read_csv(self._folder / f"{name}.csv")
+
+    def read_json(self, name: str) -> Any:
+        """Return one JSON value of the analysis."""
+        return read_json(self._folder / f"{name}.json")
+
+    def of_study(self, name: str) -> pd.DataFrame:
+        """Return the rows of the front study in one table."""
+        table = self.read(name)
+        rows: pd.DataFrame = table[table["study"] == self.study]
+        return rows
+
+    def curve(self, name: str) -> pd.DataFrame:
+        """Return the points of one curve."""
+        curves = self.of_study("curves")
+        rows: pd.DataFrame = curves[curves["curve"] == name]
+        return rows
+
+    @cached_property
+    def _narrow(self) -> pd.DataFrame:
+        rows = self.estimates[self.estimates["method"] == TASKS_WITHIN_FAMILIES]
+        return rows.set_index(["study", "arm", "stop", "scope", "metric", "phase"]).sort_index()
+
+    def estimate(self, scope: str, metric: str, phase: str, *, study: str = "", arm: str = "", stop: str = "") -> pd.Series:
+        """Return the row of one quantity; study, arm and stop rule are those in front unless named."""
+        key: Any = (study or self.study, arm or self.arm, stop or self.stop, scope, metric, phase)
+        row: pd.Series = self._narrow.loc[key]
+        return row
+
+    def published(self, prefix: str) -> dict[str, float]:
+        """Return the published figures whose ids start with `prefix`, by the rest of the id."""
+        named = self.claims[self.claims["id"].str.startswith(prefix)]
+        return dict(zip(named["id"].str.removeprefix(prefix), named["published"], strict=True))
