@@ -1,13 +1,13 @@
 """From the results of every run to tables, claims, figures and one page."""
 
-# Tables with clock times are left out of what figures are drawn from.
-TIMED = ["timings.csv", "provenance.json"]
 TABLES = ["estimates.csv", "seeds.csv", "rl.csv", "curves.csv", "selection.csv", "constants.csv", "example.json"]
+# Facts of this machine and this run; no figure is drawn from them.
+CIRCUMSTANCES = ["timings.csv", "provenance.json"]
 FIGURES = ["pretraining", "rl", "before_after", "families", "claims"]
 CLAIMS = [os.path.relpath(ROOT / CONFIG.claims)] if CONFIG.claims else []
 
 ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifest:q} --out {params.folder:q}")
-COMPARE = Command("compare_claims", "--tables {params.tables:q} {params.claims} --out {output.claims:q}")
+COMPARE = Command("compare_claims", "--job {params.config:q} --tables {params.tables:q} {params.claims} --out {output.claims:q}")
 DRAW = Command("draw_figures", "--tables {params.tables:q} --claims {input.claims:q} --out {params.folder:q}")
 RENDER = Command(
     "render_report",
@@ -28,7 +28,7 @@ rule analyse_studies:
         every("evaluate/after", "completions.parquet"),
     output:
         tables=[f"{REPORTS}/{name}" for name in TABLES],
-        timed=[f"{REPORTS}/{name}" for name in TIMED],
+        circumstances=[f"{REPORTS}/{name}" for name in CIRCUMSTANCES],
         manifest=f"{RESULTS}/manifest.json",
     log:
         f"{RESULTS}/logs/analyse.log",
@@ -63,6 +63,7 @@ rule compare_claims:
         mem_mb=500,
     params:
         code=COMPARE.code,
+        config=canonical_json(CONFIG),
         tables=folder_of_input("tables"),
         claims=f"--claims {shlex.quote(CLAIMS[0])}" if CLAIMS else "",
     message:
@@ -98,7 +99,7 @@ rule draw_figures:
 rule render_report:
     """Write the report, one page that needs no network."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *TIMED]],
+        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CIRCUMSTANCES]],
         claims=f"{REPORTS}/claims.csv",
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
     output:

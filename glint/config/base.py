@@ -19,6 +19,7 @@ Rate = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w-]*$", max_length=64)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 

@@ -75,7 +75,7 @@ def _node(root: Any, location: tuple[int | str, ...]) -> Any:
 def _dotted(prefix: str, location: tuple[int | str, ...]) -> str:
     text = prefix
     for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if part.isprintable() else f".{part!r}"
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if part.isprintable() else f".{part!a}"
     return text.removeprefix(".")
 
 

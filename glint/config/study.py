@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from glint.config.base import Positive, Seed, Share, Strict
+from glint.config.base import Name, Positive, Seed, Share, Strict
 
 
 class Arm(Strict):
@@ -56,7 +56,7 @@ class Study(Strict):
     """Which pipeline answers it."""
     recipe: str = "main"
     """Name of the base recipe."""
-    arms: dict[str, Arm] = Field(min_length=1)
+    arms: dict[Name, Arm] = Field(min_length=1)
     """Conditions by name; an empty arm is the base recipe itself."""
     seeds: tuple[Seed, ...] = Field(min_length=1)
     """Training seeds; each is its own pretraining and its own RL."""

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from glint.config.base import Strict
+from glint.config.base import Name, Strict
 from glint.config.corpus import ALL_FAMILIES, CorpusRecipe
 from glint.config.errors import sentence, unknown
 from glint.config.evaluation import EvaluationRecipe
@@ -91,9 +91,9 @@ class Config(Strict):
     """Name of the run: results/<run>/ and reports/<run>/."""
     claims: str | None = Field(default=None, pattern=r"^[\w./-]+\.yaml$")
     """File of published claims to compare with, as seen from the Snakefile; none: this run replicates nothing."""
-    recipes: dict[str, Recipe] = Field(default_factory=lambda: {"main": Recipe()}, min_length=1)
+    recipes: dict[Name, Recipe] = Field(default_factory=lambda: {"main": Recipe()}, min_length=1)
     """Base recipes by name."""
-    studies: dict[str, Study] = Field(min_length=1)
+    studies: dict[Name, Study] = Field(min_length=1)
     """Studies by name."""
 
     @model_validator(mode="after")

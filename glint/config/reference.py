@@ -1,0 +1,98 @@
+"""The config's JSON schema and its documented table, both made from the classes."""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from glint.config.corpus import CorpusRecipe
+from glint.config.evaluation import EvaluationRecipe
+from glint.config.execution import ExecutionRecipe
+from glint.config.model import ModelRecipe
+from glint.config.pretraining import CurveRecipe, PretrainingRecipe
+from glint.config.rl import KLRecipe, ReplayRecipe, RewardRecipe, RLRecipe
+from glint.config.selection import SelectionRecipe
+from glint.config.study import Analysis, Arm, Study
+from glint.config.tree import Config, Recipe
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    "(top)": Config,
+    "studies.NAME": Study,
+    "studies.NAME.arms.NAME": Arm,
+    "studies.NAME.analysis": Analysis,
+    "recipes.NAME": Recipe,
+    "recipes.NAME.model": ModelRecipe,
+    "recipes.NAME.corpus": CorpusRecipe,
+    "recipes.NAME.pretraining": PretrainingRecipe,
+    "recipes.NAME.pretraining.curve": CurveRecipe,
+    "recipes.NAME.selection": SelectionRecipe,
+    "recipes.NAME.rl": RLRecipe,
+    "recipes.NAME.rl.reward": RewardRecipe,
+    "recipes.NAME.rl.kl": KLRecipe,
+    "recipes.NAME.rl.replay": ReplayRecipe,
+    "recipes.NAME.evaluation": EvaluationRecipe,
+    "recipes.NAME.execution": ExecutionRecipe,
+}
+
+
+def schema() -> str:
+    """Return the JSON schema of a config file, for editors. An arm's sections are recipes, of which every key may be left out."""
+    tree = Config.model_json_schema()
+    arm = tree["$defs"]["Arm"]["properties"]
+    for name, node in tree["$defs"]["Recipe"]["properties"].items():
+        if name in arm:
+            arm[name] = {"$ref": node["$ref"], "description": arm[name]["description"]}
+    return json.dumps(tree, indent=1, sort_keys=True) + "\n"
+
+
+def table() -> str:
+    """Return a Markdown table a section: key, allowed values, default, meaning."""
+    return "\n\n".join(_section(key, node) for key, node in SECTIONS.items()) + "\n"
+
+
+def _section(key: str, node: type[BaseModel]) -> str:
+    properties = node.model_json_schema()["properties"]
+    rows = [
+        f"| `{name}` | {_allowed(value)} | {_default(node, name)} | {_cell(node.model_fields[name].description)} |"
+        for name, value in properties.items()
+    ]
+    about = " ".join((node.__doc__ or "").split())
+    return "\n".join([f"### `{key}`", "", about, "", "| key | allowed | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _allowed(value: dict[str, Any]) -> str:
+    """Return what a value may be, in a few words."""
+    if "const" in value:
+        return f"`{value['const']}`"
+    if "enum" in value:
+        return " \\| ".join(f"`{choice}`" for choice in value["enum"])
+    if "anyOf" in value:
+        return " or ".join(_allowed(choice) for choice in value["anyOf"])
+    if "$ref" in value:
+        return "section"
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [f"{sign} {value[name]}" for name, sign in bounds.items() if name in value and abs(value[name]) < 10**9]
+    words = {
+        "integer": "whole number",
+        "array": "list",
+        "object": "section",
+        "string": "text",
+        "boolean": "`true` \\| `false`",
+        "null": "nothing",
+    }
+    items = f" of {_allowed(value['items'])}" if isinstance(value.get("items"), dict) else ""
+    return " ".join([words.get(value["type"], value["type"]) + items, *limits])
+
+
+def _default(node: type[BaseModel], name: str) -> str:
+    field = node.model_fields[name]
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel) or (isinstance(value, dict) and value):
+        return "see its section"
+    return f"`{json.dumps(value)}`"
+
+
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")

@@ -1,0 +1,165 @@
+"""A wrong config ends in one sentence that names the key, the nearest valid one and what is allowed."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glint.config.errors import ConfigError
+from glint.config.load import load
+from glint.config.tree import Config, Recipe, changes, resolve
+
+CONFIGS = Path(__file__).parents[2] / "config"
+GOOD = {
+    "run": "trial",
+    "studies": {
+        "main": {"question": "Does it help?", "arms": {"published": {}, "shuffled": {"rl": {"shuffle_rewards": True}}}, "seeds": [1, 2]}
+    },
+}
+
+
+def changed(path, value):
+    """Return GOOD with `value` at the dotted `path`."""
+    data = copy.deepcopy(GOOD)
+    *parents, last = path.split(".")
+    node = data
+    for key in parents:
+        node = node.setdefault(key, {})
+    node[last] = value
+    return data
+
+
+BAD = [
+    ("runs", "x", ["key runs is unknown", "did you mean run?", "allowed: run,"]),
+    ("recipes.main.rl.gruop_size", 8, ["key recipes.main.rl.gruop_size is unknown", "did you mean group_size?", "temperature"]),
+    ("recipes.main.rl.kl.wieght", 8, ["key recipes.main.rl.kl.wieght is unknown", "did you mean weight?", "allowed: weight"]),
+    ("studies.main.arms.a.rl.lrr", 8, ["key studies.main.arms.a.rl.lrr is unknown", "did you mean lr?"]),
+    ("studies.main.arms.a.rll", {}, ["key studies.main.arms.a.rll is unknown", "did you mean rl?", "several_changes"]),
+    ("recipes.main.rl.lr", "1e-3", ["recipes.main.rl.lr should be a valid number, not '1e-3'", "write 1.0e-3"]),
+    ("recipes.main.rl.shuffle_rewards", "true", ["recipes.main.rl.shuffle_rewards should be a valid boolean, not 'true'"]),
+    ("recipes.main.rl.groups", 9.5, ["recipes.main.rl.groups should be a valid integer", "9.5"]),
+    ("recipes.main.rl.lr", float("nan"), ["recipes.main.rl.lr should be a finite number"]),
+    ("recipes.main.rl.baseline", "leave_one", ["'group_normalised'", "did you mean leave_one_out?"]),
+    ("recipes.main.rl.group_size", 1, ["recipes.main.rl.group_size should be greater than or equal to 2, not 1"]),
+    ("recipes.main.rl.families", ["evn"], ["recipes.main: rl.families: family evn is unknown", "did you mean even?"]),
+    ("recipes.main.rl.families", ["even", "even"], ["family even is given twice"]),
+    ("recipes.main.corpus.families", ["even"], ["rl.families: family increment is unknown; allowed: even"]),
+    ("recipes.main.selection.families", ["cube"], ["selection.families: family cube is unknown"]),
+    ("recipes.main.rl.replay.families", ["cube"], ["rl.replay.families: family cube is unknown"]),
+    ("recipes.main.rl.groups", 97, ["rl.groups 97 exceeds the 96 prompts"]),
+    ("recipes.main.pretraining.batch", 12801, ["pretraining.batch 12801", "corpus.pretrain_examples is 12800"]),
+    ("recipes.main.pretraining.steps", 401, ["401 steps need 12832 examples"]),
+    ("recipes.main.pretraining.first_checkpoint", 161, ["first_checkpoint 161 lies beyond the last step, 160"]),
+    ("recipes.main.pretraining.curve.checkpoints", [0, 401], ["curve.checkpoints [401] lie beyond the last step, 400"]),
+    ("recipes.main.pretraining.sequence", 193, ["pretraining.sequence 193 exceeds model.context 192"]),
+    ("recipes.main.evaluation.k", [1, 9], ["recipes.main.evaluation: k 9 exceeds the 8 samples"]),
+    ("recipes.main.evaluation.k", [], ["recipes.main.evaluation.k should have at least 1 item"]),
+    ("recipes.main.model.width", 190, ["recipes.main.model: width 190"]),
+    ("recipes.main.model", 3, ["recipes.main.model should be an object, not 3"]),
+    ("recipes.main.selection.low", 0.7, ["recipes.main.selection: low 0.7 exceeds high 0.6"]),
+    ("studies.main.seeds", [4, 4], ["studies.main: seeds [4] are given twice"]),
+    ("studies.main.seeds", ["4"], ["studies.main.seeds[0] should be a valid integer, not '4'", "it is text"]),
+    ("studies.main.arms", {}, ["studies.main.arms should have at least 1 item"]),
+    ("studies.main.recipe", "mian", ["studies.main.recipe mian is unknown", "did you mean main?"]),
+    ("studies.main.analysis.control", "shufled", ["'shufled' is not an arm", "published, shuffled"]),
+    ("studies.main.analysis.families", ["cube"], ["studies.main.analysis.families: family cube is unknown"]),
+    ("studies.main.analysis.confidence", 1.0, ["studies.main.analysis.confidence should be less than 1"]),
+    (
+        "studies.main.arms.both",
+        {"rl": {"lr": 1.0, "clip": 2.0}},
+        ["studies.main.arms.both changes 2 values (rl.lr, rl.clip)", "several_changes"],
+    ),
+    ("studies.main.arms.same", {"rl": {"group_size": 16}}, ["studies.main.arms.same is the same recipe as studies.main.arms.published"]),
+    ("studies.main.question", "", ["studies.main.question should have at least 1 character"]),
+    ("studies.main.arms.two\nlines", {}, ["studies.main.arms.'two\\nlines'", "should match pattern"]),
+    ("run", "../elsewhere", ["run should match pattern"]),
+    ("run", None, ["run should be a valid string, not None"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "parts"), BAD, ids=lambda part: None if isinstance(part, list) else str(part)[:50])
+def test_a_bad_value_is_one_sentence(path, value, parts):
+    data = changed(path, value)
+    with pytest.raises(ConfigError) as caught:
+        load(data)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    for part in parts:
+        assert part in sentence
+
+
+def test_a_metric_needs_its_k():
+    data = changed("studies.main.analysis.metric", "pass8")
+    load(data)
+    data["recipes"] = {"main": {"evaluation": {"k": [1]}}}
+    with pytest.raises(ConfigError, match=r"metric pass8 needs 8 among evaluation\.k, which is \[1\]"):
+        load(data)
+
+
+def test_what_is_no_mapping_is_one_sentence(tmp_path):
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("run: [unclosed\nstudies: }")
+    for source, part in {
+        tmp_path / "absent.yaml": r"absent\.yaml cannot be read: No such file",
+        broken: r"broken\.yaml is not valid YAML",
+    }.items():
+        with pytest.raises(ConfigError, match=part):
+            load(source)
+    with pytest.raises(ConfigError, match="the config should be an object"):
+        load([])  # type: ignore[arg-type]
+
+
+def test_an_arm_may_change_several_values_if_it_says_why():
+    data = changed("studies.main.arms.both", {"rl": {"lr": 1.0e-4, "clip": 2.0}, "several_changes": "they interact"})
+    assert resolve(load(data), "main", "both").rl.clip == 2.0
+
+
+def test_changes_counts_leaves_and_lists_as_one():
+    other = Recipe.model_validate_json('{"rl": {"families": ["even"], "groups": 8, "kl": {"weight": 0.1}}}')
+    assert changes(Recipe(), other) == ("rl.families", "rl.groups", "rl.kl.weight")
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+def test_shipped_configs_load(path):
+    data = yaml.safe_load(path.read_text())
+    if "studies" in data:
+        assert load(path).run == path.stem
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["1e-3", "true", "even", [], {}])
+trees = st.recursive(
+    scalars,
+    lambda child: st.lists(child, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), child, max_size=3),
+    max_leaves=8,
+)
+
+
+def paths(node, prefix=""):
+    """Yield the dotted path of every key of a nested dictionary."""
+    for key, value in node.items():
+        yield prefix + key
+        if isinstance(value, dict):
+            yield from paths(value, f"{prefix}{key}.")
+
+
+FULL = GOOD | {"recipes": {"main": Recipe().model_dump(mode="json")}}
+KEYS = sorted({*paths(FULL), "studies.main.analysis.metric", "studies.main.arms.a", "studies.main.arms.a.rl.lr", "recipes.main.rl.new"})
+
+
+@settings(max_examples=400, deadline=None)
+@given(path=st.sampled_from(KEYS), value=trees)
+def test_any_value_at_any_key_is_valid_or_one_sentence(path, value):
+    try:
+        assert isinstance(load(changed(path, value)), Config)
+    except ConfigError as error:
+        assert "\n" not in str(error).strip()
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=trees)
+def test_any_data_is_valid_or_one_sentence(data):
+    with pytest.raises(ConfigError):
+        load(data)

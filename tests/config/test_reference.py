@@ -1,0 +1,30 @@
+"""The schema and the documented table say what the classes say."""
+
+from pathlib import Path
+
+import jsonschema
+import yaml
+
+from glint.config.reference import SECTIONS, schema, table
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "config"
+
+
+def test_generated_files_are_up_to_date():
+    assert (CONFIGS / "schema.json").read_text() == schema(), "run `make schema`"
+    assert (CONFIGS / "README.md").read_text().endswith(table()), "run `make schema`"
+
+
+def test_every_key_is_described():
+    for section, node in SECTIONS.items():
+        for name, field in node.model_fields.items():
+            assert field.description, f"{section}.{name} has no docstring"
+
+
+def test_schema_accepts_shipped_configs_and_sees_a_typo_in_an_arm():
+    validator = jsonschema.Draft202012Validator(yaml.safe_load(schema()))
+    data = yaml.safe_load((CONFIGS / "published.yaml").read_text())
+    assert list(validator.iter_errors(data)) == []
+    data["studies"]["main"]["arms"]["shuffled"] = {"rl": {"shufle_rewards": True}}
+    assert [list(error.path)[-2:] for error in validator.iter_errors(data)] == [["shuffled", "rl"]]

@@ -1,0 +1,113 @@
+"""What a config asks for: shared jobs are one job, and a change names exactly the jobs that it affects."""
+
+import json
+
+import pytest
+
+from glint.config.load import load
+from pipeline.plan import ROLES, Id, Plan
+
+BASE = {
+    "run": "trial",
+    "studies": {
+        "main": {"question": "Does it help?", "arms": {"published": {}, "shuffled": {"rl": {"shuffle_rewards": True}}}, "seeds": [42, 7]}
+    },
+}
+
+
+def plan(recipe=None, **study):
+    """Return the plan of BASE with the main recipe and the study changed."""
+    return Plan(load(BASE | {"recipes": {"main": recipe or {}}, "studies": {"main": BASE["studies"]["main"] | study}}))
+
+
+def slices(of):
+    return {job: of.jobs[job].recipe for job in of.jobs}
+
+
+def different(before, after):
+    """Return the stages with a job of `after` that `before` lacks or asks differently."""
+    known = slices(before)
+    return {job.stage for job, recipe in slices(after).items() if known.get(job) != recipe}
+
+
+TRAINED = {"rl", "evaluate/curve", "evaluate/after"}
+STARTED = {"select", "evaluate/before", *TRAINED}
+
+
+def test_arms_share_all_that_precedes_rl():
+    counts = {stage: len(plan().stage(stage)) for stage in {job.stage for job in plan().jobs}}
+    assert counts == {
+        "corpus": 2,
+        "pretrain": 2,
+        "evaluate/pretraining": 2,
+        "select": 2,
+        "evaluate/before": 2,
+        "rl": 4,
+        "evaluate/curve": 4,
+        "evaluate/after": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stages"),
+    [
+        ({"rl": {"lr": 1.0e-4}}, TRAINED),
+        ({"selection": {"low": 0.3}}, STARTED),
+        ({"evaluation": {"samples": 16}}, {"evaluate/before", "evaluate/curve", "evaluate/after"}),
+        ({"evaluation": {"k": [1, 4]}}, set()),
+        ({"evaluation": {"max_new_tokens": 40}}, {"evaluate/pretraining", *STARTED}),
+        ({"pretraining": {"lr": 1.0e-3}}, {"pretrain", "evaluate/pretraining", *STARTED}),
+        ({"corpus": {"cases_per_task": 4}}, {"corpus", "pretrain", "evaluate/pretraining", *STARTED}),
+        ({"pretraining": {"curve": {"checkpoints": [0, 300, 400]}}}, {"pretrain", "evaluate/pretraining"}),
+    ],
+)
+def test_a_changed_value_names_the_stages_it_affects(recipe, stages):
+    assert different(plan(), plan(recipe)) == stages
+
+
+def test_the_longer_curve_of_one_seed_changes_that_seed_alone():
+    before, after = slices(plan()), slices(plan({"pretraining": {"curve": {"checkpoints": [0, 300, 400]}}}))
+    assert {job.seed for job in after if before.get(job) != after[job]} == {42}
+
+
+def test_a_new_seed_leaves_the_jobs_of_the_others():
+    assert set(slices(plan()).items()) < set(slices(plan(seeds=[42, 7, 1])).items())
+
+
+def test_a_changed_arm_leaves_the_jobs_of_the_others():
+    before, after = plan(), plan(arms={"published": {}, "shuffled": {"rl": {"zero_spread": "update"}}})
+    assert different(before, after) == TRAINED
+    kept = {job.id for job in after.stage("rl")} & {job.id for job in before.stage("rl")}
+    assert len(kept) == 2
+
+
+def test_order_of_keys_and_lists_of_names_mean_nothing():
+    turned = {"studies": {"main": dict(reversed(BASE["studies"]["main"].items())) | {"seeds": [7, 42]}}, "run": "trial"}
+    assert slices(Plan(load(turned))) == slices(plan())
+    assert Plan(load(turned)).manifest() == plan().manifest()
+
+
+def test_recipes_that_differ_in_the_curve_alone_share_one_training():
+    recipes = {"main": {}, "long": {"pretraining": {"curve": {"seeds": [7], "steps": 300, "checkpoints": [250]}}}}
+    both = {"main": BASE["studies"]["main"], "other": BASE["studies"]["main"] | {"recipe": "long"}}
+    shared = Plan(load({"run": "trial", "recipes": recipes, "studies": both}))
+    found = {job.id.seed: json.loads(job.recipe) for job in shared.stage("pretrain")}
+    assert {seed: job["steps"] for seed, job in found.items()} == {42: 400, 7: 300}
+    assert 250 in found[7]["checkpoints"]
+    assert "step-0250" in next(job for job in shared.stage("evaluate/pretraining") if job.id.seed == 7).recipe
+
+
+def test_manifest_names_every_role_of_every_run():
+    entries = plan().manifest()
+    assert len(entries) == 2 * 2 * len(ROLES)
+    assert {entry["role"] for entry in entries} == set(ROLES)
+    before = [entry["path"] for entry in entries if entry["role"] == "before"]
+    assert len(before) == 4
+    assert len(set(before)) == 2
+
+
+def test_a_job_the_config_does_not_ask_for_is_a_key_error():
+    with pytest.raises(KeyError):
+        plan().job("rl", "0" * 12, "42")
+    job = next(iter(plan().jobs))
+    assert plan().job(*job).id == Id(*job)
