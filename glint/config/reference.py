@@ -33,6 +33,14 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "recipes.NAME.evaluation": EvaluationRecipe,
     "recipes.NAME.execution": ExecutionRecipe,
 }
+WORDS = {
+    "integer": "whole number",
+    "array": "list",
+    "object": "section",
+    "string": "text",
+    "boolean": "`true` \\| `false`",
+    "null": "nothing",
+}
 
 
 def schema() -> str:
@@ -72,16 +80,8 @@ def _allowed(value: dict[str, Any]) -> str:
         return "section"
     bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     limits = [f"{sign} {value[name]}" for name, sign in bounds.items() if name in value and abs(value[name]) < 10**9]
-    words = {
-        "integer": "whole number",
-        "array": "list",
-        "object": "section",
-        "string": "text",
-        "boolean": "`true` \\| `false`",
-        "null": "nothing",
-    }
     items = f" of {_allowed(value['items'])}" if isinstance(value.get("items"), dict) else ""
-    return " ".join([words.get(value["type"], value["type"]) + items, *limits])
+    return " ".join([WORDS.get(value["type"], value["type"]) + items, *limits])
 
 
 def _default(node: type[BaseModel], name: str) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from glint.config.load import load
 from glint.config.tree import Config, Recipe, changes, resolve
 
 CONFIGS = Path(__file__).parents[2] / "config"
-GOOD = {
+GOOD: dict[str, Any] = {
     "run": "trial",
     "studies": {
         "main": {"question": "Does it help?", "arms": {"published": {}, "shuffled": {"rl": {"shuffle_rewards": True}}}, "seeds": [1, 2]}
@@ -130,11 +131,8 @@ def test_shipped_configs_load(path):
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["1e-3", "true", "even", [], {}])
-trees = st.recursive(
-    scalars,
-    lambda child: st.lists(child, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), child, max_size=3),
-    max_leaves=8,
-)
+keys = st.text(max_size=8) | st.integers()
+trees = st.recursive(scalars, lambda child: st.lists(child, max_size=3) | st.dictionaries(keys, child, max_size=3), max_leaves=8)
 
 
 def paths(node, prefix=""):
@@ -149,17 +147,22 @@ FULL = GOOD | {"recipes": {"main": Recipe().model_dump(mode="json")}}
 KEYS = sorted({*paths(FULL), "studies.main.analysis.metric", "studies.main.arms.a", "studies.main.arms.a.rl.lr", "recipes.main.rl.new"})
 
 
+def outcome(data):
+    """Return what `load` says of `data`: the config, or its one sentence; anything else it raises fails the test."""
+    try:
+        return load(data)
+    except ConfigError as error:
+        return str(error)
+
+
 @settings(max_examples=400, deadline=None)
 @given(path=st.sampled_from(KEYS), value=trees)
 def test_any_value_at_any_key_is_valid_or_one_sentence(path, value):
-    try:
-        assert isinstance(load(changed(path, value)), Config)
-    except ConfigError as error:
-        assert "\n" not in str(error).strip()
+    said = outcome(changed(path, value))
+    assert isinstance(said, Config) or "\n" not in said
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=trees)
-def test_any_data_is_valid_or_one_sentence(data):
-    with pytest.raises(ConfigError):
-        load(data)
+def test_any_data_is_one_sentence(data):
+    assert "\n" not in outcome(data)

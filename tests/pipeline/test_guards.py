@@ -9,17 +9,21 @@ import pytest
 
 from pipeline.guards import DirectoryLock, RefusedError, check_records
 
-HOLD = "import sys; from pathlib import Path; from pipeline.guards import DirectoryLock; DirectoryLock(Path(sys.argv[1])).hold(); print('held', flush=True); input()"
+HOLD = """
+import sys
+from pathlib import Path
+from pipeline.guards import DirectoryLock
+DirectoryLock(Path(sys.argv[1])).hold()
+print("held", flush=True)
+input()
+"""
 
 
 def test_a_second_run_is_refused_until_the_first_is_killed(tmp_path):
     path = tmp_path / ".snakemake/lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as first:
+    path_of_modules = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", HOLD, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=path_of_modules) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == b"held\n"
         planned_during = DirectoryLock(path)

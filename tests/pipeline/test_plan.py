@@ -1,13 +1,14 @@
 """What a config asks for: shared jobs are one job, and a change names exactly the jobs that it affects."""
 
 import json
+from typing import Any
 
 import pytest
 
 from glint.config.load import load
 from pipeline.plan import ROLES, Id, Plan
 
-BASE = {
+BASE: dict[str, Any] = {
     "run": "trial",
     "studies": {
         "main": {"question": "Does it help?", "arms": {"published": {}, "shuffled": {"rl": {"shuffle_rewards": True}}}, "seeds": [42, 7]}
