@@ -111,7 +111,8 @@ def claims(results: Results) -> str:
             axes.plot(claim["ours"], row, marker, ms=6, color=colour)
             axes.plot(claim["published"], row, **PUBLISHED)
         _rows(axes, gains["id"].str.removeprefix("confirm.").str.removesuffix(".gain").tolist())
-        axes.set(xlabel="gain by RL", xlim=(None, None))
+        axes.set_xlabel("gain by RL")
+        axes.autoscale(axis="x")
         handles = [axes.plot([], [], marker, color=colour, label=name)[0] for name, (marker, colour) in VERDICTS.items()]
         figure.legend(handles=[*handles, _published_handle(axes)], loc="outside upper center", ncols=2)
         counts = gains["verdict"].value_counts()

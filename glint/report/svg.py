@@ -18,7 +18,7 @@ INK, FAINT, FIRST, SECOND, THIRD = "#010101", "#020202", "#030303", "#040404", "
 NAMES = {INK: "ink", FAINT: "faint", FIRST: "first", SECOND: "second", THIRD: "third"}
 LIGHT = {"ink": "#22262b", "faint": "#c9ced4", "first": "#0072b2", "second": "#c65500", "third": "#6b7178"}
 DARK = {"ink": "#e3e6ea", "faint": "#444b53", "first": "#56b4e9", "second": "#f0a53a", "third": "#a2a9b1"}
-WIDTH = 5.4
+WIDTH = 4.8
 """Inches; narrow, so that the lettering stays readable when a phone scales the picture down."""
 
 RC: dict[Any, Any] = {

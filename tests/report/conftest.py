@@ -1,9 +1,16 @@
-"""One analysed synthetic run for the tests that only read it."""
+"""One analysed, compared and rendered synthetic run for the tests that only read it."""
+
+from pathlib import Path
 
 import pytest
 
 from glint.analysis import analyse
+from glint.replication import compare
+from glint.report.figures import draw
+from glint.report.page import render
 from tests.report import synthetic
+
+CLAIMS = Path(__file__).parents[2] / "config" / "claims.yaml"
 
 
 @pytest.fixture(scope="session")
@@ -11,3 +18,13 @@ def analysed(tmp_path_factory):
     root = tmp_path_factory.mktemp("run")
     analyse(synthetic.config(), synthetic.write(root / "results", missing=[("shuffled", 46)]), root / "report")
     return root
+
+
+@pytest.fixture(scope="session")
+def reported(analysed, tmp_path_factory):
+    """Return the folder of `claims.csv`, `figures/` and `report.html` of that run."""
+    folder = tmp_path_factory.mktemp("reported")
+    compare(synthetic.config(), CLAIMS, analysed / "report", folder / "claims.csv")
+    draw(analysed / "report", folder / "claims.csv", folder / "figures")
+    render(synthetic.config(), analysed / "report", folder / "claims.csv", folder / "figures", folder / "report.html")
+    return folder

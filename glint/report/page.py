@@ -1,0 +1,75 @@
+"""The report: one self-contained HTML page, every number of which comes from a result file or the config."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from glint.config.base import digest
+from glint.config.tree import Config, resolve
+from glint.files import write_text
+from glint.report import tables as views
+from glint.report import wording
+from glint.report.figures import NAMES
+from glint.report.results import HEADLINE, Results
+
+
+def render(config: Config, tables: Path, claims: Path, figures: Path, out: Path) -> None:
+    """Write the page to `out` from the folder `tables`, the table `claims` and the SVG files in the folder `figures`."""
+    results = Results(tables, claims)
+    pictures = {name: Markup((figures / f"{name}.svg").read_text(encoding="utf-8")) for name in NAMES}
+    page = _environment().get_template("report.html").render(_content(config, results) | {"figures": pictures})
+    write_text(out, page)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("glint.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for name in ("share", "setting", "points", "interval", "p_value", "whole", "count"):
+        environment.globals[name] = getattr(wording, name)
+    return environment
+
+
+def _content(config: Config, results: Results) -> dict[str, Any]:
+    plan = config.studies[results.study]
+    metric = views.primary(plan)
+    published = results.published(f"confirm.{HEADLINE.get(metric, '')}.targets.")
+    return {
+        "config": config,
+        "config_text": config.model_dump_json(indent=1),
+        "digest": digest(config),
+        "plan": plan,
+        "recipe": resolve(config, results.study, results.arm),
+        "results": results,
+        "metric": views.metric_name(metric),
+        "headline": {phase: results.estimate("targets", metric, phase) for phase in ("before", "after", "gain")},
+        "control": results.estimate("targets", metric, "gain", arm=plan.analysis.control) if plan.analysis.control else None,
+        "published": published.get("gain"),
+        "verdicts": results.claims["verdict"].value_counts().to_dict(),
+        "constants": results.of_study("constants").groupby("name")["value"].first().to_dict(),
+        "example": results.read_json("example"),
+        "provenance": results.read_json("provenance"),
+        "tables": _tables(config, results),
+        "unusual": [(study, arm, views.change(one, arm)) for study, one in config.studies.items() for arm in _several(one.arms)],
+        "missing": results.read("seeds").query("status == 'missing'")[["study", "arm", "seed"]].to_dict("records"),
+    }
+
+
+def _several(arms: dict[str, Any]) -> list[str]:
+    return [name for name, arm in arms.items() if arm.several_changes]
+
+
+def _tables(config: Config, results: Results) -> dict[str, Any]:
+    return {
+        "claims": views.claims(results),
+        "arms": {study: views.arms(results, config, study) for study in config.studies},
+        "outcomes": views.outcomes(results),
+        "families": views.families(results),
+        "seeds": views.seeds(results),
+        "selection": views.selection(results),
+        "doubtful": views.doubtful(results),
+        "stops": views.stops(results),
+        "timings": views.timings(results),
+    }

@@ -1,0 +1,203 @@
+"""The tables of the report: result rows in, headings and worded cells out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from glint.config.study import Study
+from glint.config.tree import Config
+from glint.report.results import Results
+from glint.report.wording import MINUS, count, interval, p_value, points, seconds, share, whole
+from glint.statistics.intervals import FAMILIES_TOO
+
+METRICS = {
+    "greedy_pass1": "greedy answer passes",
+    "sampled_exact": "sampled answers that pass",
+    "cases_greedy": "hidden cases passed, greedy",
+    "cases_sampled": "hidden cases passed, sampled",
+    "invalid_sampled": "sampled answers that are no valid function",
+}
+SUMS = {"targets": "trained families", "others": "other families", "all": "all families"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, the headings, and rows of text whose first cell heads the row; `words` are the columns that hold prose."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    words: tuple[int, ...] = ()
+
+
+def metric_name(metric: str) -> str:
+    """Return a metric in words."""
+    return METRICS.get(metric, f"solved by one of {metric.removeprefix('pass')} samples")
+
+
+def claims(results: Results) -> list[tuple[str, Table]]:
+    """Return the claims by section, published beside ours."""
+    header = ("claim", "published", "ours", "interval", "seeds", "verdict", "note")
+    sections = results.claims.groupby("section", sort=False)
+    return [(str(name), Table(str(name), header, [_claim(row) for _, row in rows.iterrows()], words=(5, 6))) for name, rows in sections]
+
+
+def _claim(row: pd.Series) -> tuple[str, ...]:
+    difference = row["rule"] in ("effect", "no_difference")
+    say = whole if row["unit"] == "count" else points if difference else share
+    published = say(row["published"])
+    if not pd.isna(row["of"]) and not difference:
+        published = f"{published} ({count(round(row['published'] * row['of']), row['of'])})"
+    ends = "" if row["rule"] in ("constant", "design") else interval(row["low"], row["high"], signed=difference)
+    note = "" if pd.isna(row["note"]) else row["note"]
+    return (f"{row['says']}\n{row['id']}", published, say(row["ours"]), ends, str(row["n"]), row["verdict"], note)
+
+
+def arms(results: Results, config: Config, study: str) -> Table:
+    """Return the primary outcome of each arm of one study."""
+    plan = config.studies[study]
+    metric = primary(plan)
+    rows = [_arm(results, plan, study, arm, metric) for arm in plan.arms]
+    header = ("arm", "change", "before RL", "after RL", "gain", "interval of the gain", "gain over the control", "sign-flip p over seeds")
+    return Table(f"{metric_name(metric).capitalize()}, {SUMS['targets']}", header, rows, words=(1,))
+
+
+def primary(plan: Study) -> str:
+    """Return the metric of the estimates that the plan of a study names."""
+    return "cases_greedy" if plan.analysis.metric == "cases" else plan.analysis.metric
+
+
+def _arm(results: Results, plan: Study, study: str, arm: str, metric: str) -> tuple[str, ...]:
+    before, after, gain = (results.estimate("targets", metric, phase, study=study, arm=arm) for phase in ("before", "after", "gain"))
+    over = ""
+    if plan.analysis.control is not None and arm != plan.analysis.control:
+        against = results.estimate("targets", metric, "gain_over_control", study=study, arm=arm)
+        over = f"{points(against['estimate'])} {interval(against['low'], against['high'], signed=True)}"
+    ends = interval(gain["low"], gain["high"], signed=True)
+    p = p_value(gain["p"], gain["p_floor"])
+    return (arm, change(plan, arm), share(before["estimate"]), share(after["estimate"]), points(gain["estimate"]), ends, over, p)
+
+
+def change(plan: Study, arm: str) -> str:
+    """Return what an arm changes in the base recipe, as dotted keys."""
+    changed = ", ".join(f"{key} = {value}" for key, value in _dotted(plan.arms[arm].overrides()))
+    why = plan.arms[arm].several_changes
+    return (changed or "the base recipe") + (f" (several changes: {why})" if why else "")
+
+
+def _dotted(node: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = []
+    for key, value in node.items():
+        found += _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+    return found
+
+
+def outcomes(results: Results) -> Table:
+    """Return every metric on the trained families, with both kinds of interval."""
+    wide = results.estimates[results.estimates["method"] == FAMILIES_TOO].set_index(["study", "arm", "stop", "scope", "metric", "phase"])
+    rows = []
+    for metric in [name for name in results.metrics if name != "rewarded_property_failed"]:
+        before, after, gain = (results.estimate("targets", metric, phase) for phase in ("before", "after", "gain"))
+        key = (results.study, results.arm, results.stop, "targets", metric, "gain")
+        families = interval(*wide.loc[key, ["low", "high"]], signed=True) if key in wide.index else "one family"
+        rows.append((metric_name(metric), _with_interval(before), _with_interval(after), *_gain(gain), families))
+    header = ("outcome", "before RL", "after RL", "gain", "interval", "interval, families drawn too")
+    return Table("Trained families, arm " + results.arm, header, rows)
+
+
+def _with_interval(row: pd.Series) -> str:
+    return f"{share(row['estimate'])} {interval(row['low'], row['high'])}"
+
+
+def _gain(row: pd.Series) -> tuple[str, str]:
+    return points(row["estimate"]), interval(row["low"], row["high"], signed=True)
+
+
+def families(results: Results) -> Table:
+    """Return the sampled pass rate of each family before and after RL, and how many samples are no valid function."""
+    rows = []
+    for scope in [*results.families, *(name for name in SUMS if name in set(results.estimates["scope"]))]:
+        before, after, gain = (results.estimate(scope, "sampled_exact", phase) for phase in ("before", "after", "gain"))
+        invalid = results.estimate(scope, "invalid_sampled", "after")
+        rows.append((SUMS.get(scope, scope), _with_interval(before), _with_interval(after), *_gain(gain), share(invalid["estimate"])))
+    header = ("family", "before RL", "after RL", "gain", "interval", "not valid after RL")
+    return Table("Sampled answers that pass, arm " + results.arm, header, rows)
+
+
+def seeds(results: Results) -> Table:
+    """Return every seed of every arm, the missing ones too."""
+    table = results.of_study("seeds")
+    front = (table["scope"] == "targets") & (table["stop"] == results.stop)
+    greedy = table[(front & (table["metric"] == "greedy_pass1")) | (table["status"] == "missing")]
+    sampled = table[front & (table["metric"] == "sampled_exact")]
+    others = [frame.set_index(["arm", "seed"]) for frame in (sampled, results.of_study("rl"), results.of_study("selection"))]
+    rows = [_seed(row, *others) for _, row in greedy.sort_values(["arm", "seed"], kind="stable").iterrows()]
+    header = ("arm, seed", "start step", "greedy passes", "tasks gained, lost", "McNemar p", "samples that pass", "updates")
+    return Table("Trained families, seed by seed", (*header, "training samples that pass"), rows)
+
+
+def _seed(row: pd.Series, sampled: pd.DataFrame, training: pd.DataFrame, starts: pd.DataFrame) -> tuple[str, ...]:
+    key: Any = (row["arm"], row["seed"])
+    name = f"{row['arm']}, {row['seed']}"
+    if row["status"] == "missing":
+        return (name, "no result", *[""] * 6)
+    other, trained = sampled.loc[key], training.loc[key]
+    return (
+        name,
+        whole(starts.loc[key, "step"]),
+        f"{count(row['before'], row['of'])} → {count(row['after'], row['of'])}",
+        f"+{whole(row['gains'])} {MINUS}{whole(row['losses'])}",
+        f"{row['p']:.3g}",
+        f"{count(other['before'], other['of'])} → {count(other['after'], other['of'])}",
+        count(trained["updates"], trained["groups"]),
+        count(trained["exact"], trained["rollouts"]),
+    )
+
+
+def selection(results: Results) -> Table:
+    """Return where RL started in each seed, and why."""
+    table = results.of_study("selection")
+    rows = [
+        (str(row["seed"]), whole(row["step"]), count(row["passed"], row["tasks"]), "yes" if row["in_band"] else "no", row["reason"])
+        for _, row in table[table["arm"] == results.arm].iterrows()
+    ]
+    return Table("Start of RL", ("seed", "step", "dev tasks solved", "in the band", "reason"), rows, words=(4,))
+
+
+def doubtful(results: Results) -> Table:
+    """Return, an arm and family, the completions that earned the reward and failed the property suite."""
+    table = results.read("seeds")
+    rows = table[(table["metric"] == "rewarded_property_failed") & table["scope"].isin([*results.families, "all"])]
+    sums = rows.groupby(["study", "arm", "scope"], sort=False)[["before", "after", "of"]].sum().reset_index()
+    cells = [
+        (
+            f"{row['study']}, {row['arm']}",
+            SUMS.get(row["scope"], row["scope"]),
+            count(row["before"], row["of"]),
+            count(row["after"], row["of"]),
+        )
+        for _, row in sums.iterrows()
+    ]
+    return Table("Rewarded, but the property suite fails", ("study, arm", "family", "before RL", "after RL"), cells, words=(1,))
+
+
+def stops(results: Results) -> Table:
+    """Return the outcomes on the trained families under each stop rule."""
+    rows = []
+    for metric in ("greedy_pass1", "sampled_exact"):
+        for stop in results.estimates["stop"].unique():
+            before, after, gain = (results.estimate("targets", metric, phase, stop=stop) for phase in ("before", "after", "gain"))
+            rows.append((f"{metric_name(metric)}, stop on {stop}", _with_interval(before), _with_interval(after), *_gain(gain)))
+    return Table("Stop rules side by side", ("outcome", "before RL", "after RL", "gain", "interval"), rows)
+
+
+def timings(results: Results) -> Table:
+    """Return the wall time of each stage."""
+    times = results.read("timings").groupby(["stage", "device"], sort=False)["seconds"].agg(["count", "sum", "min", "max"]).reset_index()
+    rows = [
+        (f"{row['stage']}, {row['device']}", whole(row["count"]), seconds(row["sum"]), f"{seconds(row['min'])} to {seconds(row['max'])}")
+        for _, row in times.iterrows()
+    ]
+    return Table("Time of the jobs", ("stage, device", "jobs", "time of all jobs", "time of one job"), rows)

@@ -1,0 +1,53 @@
+"""How numbers are written: one form each for shares, differences, intervals, p values, counts and times."""
+
+import math
+
+NARROW = "\u202f"
+MINUS = "\u2212"
+
+
+def share(value: float) -> str:
+    """Return 0.5917 as 59.2 %."""
+    return f"{100 * value:.1f}{NARROW}%".replace("-", MINUS)
+
+
+def setting(value: float) -> str:
+    """Return a share that somebody chose, 0.2, as 20 %."""
+    return f"{100 * value:g}{NARROW}%"
+
+
+def points(value: float) -> str:
+    """Return a difference of shares, 0.425, as +42.5 points."""
+    return f"{_signed(value)} points"
+
+
+def interval(low: float, high: float, *, signed: bool = False) -> str:
+    """Return both ends in percent or points; without them, what is missing."""
+    if math.isnan(low):
+        return "no interval"
+    ends = [_signed(end) if signed else f"{100 * end:.1f}" for end in (low, high)]
+    return f"[{ends[0]}, {ends[1]}]"
+
+
+def p_value(p: float, floor: float) -> str:
+    """Return p with the smallest value that so few seeds can reach."""
+    return f"{p:.3g} (smallest possible {floor:.3g})"
+
+
+def whole(value: float) -> str:
+    """Return 25730592 as 25,730,592; a part of a whole keeps one digit."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def count(value: float, of: float) -> str:
+    """Return a count with its denominator, 15/24."""
+    return f"{whole(value)}/{whole(of)}"
+
+
+def seconds(value: float) -> str:
+    """Return a duration as seconds, or above two minutes as minutes."""
+    return f"{value:.1f}{NARROW}s" if value < 120 else f"{value / 60:.1f}{NARROW}min"
+
+
+def _signed(value: float) -> str:
+    return f"{100 * value:+.1f}".replace("-", MINUS)

@@ -1,0 +1,29 @@
+"""Numbers as a reader sees them."""
+
+import math
+
+import pytest
+
+from glint.report import wording
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (wording.share(0.59166), "59.2\u202f%"),
+        (wording.setting(0.95), "95\u202f%"),
+        (wording.points(0.425), "+42.5 points"),
+        (wording.points(-0.234), "\u221223.4 points"),
+        (wording.interval(0.1, 0.25), "[10.0, 25.0]"),
+        (wording.interval(-0.1, 0.25, signed=True), "[\u221210.0, +25.0]"),
+        (wording.interval(math.nan, math.nan), "no interval"),
+        (wording.p_value(0.0625, 0.0625), "0.0625 (smallest possible 0.0625)"),
+        (wording.whole(25730592), "25,730,592"),
+        (wording.whole(2.5), "2.5"),
+        (wording.count(15.0, 24), "15/24"),
+        (wording.seconds(63.1), "63.1\u202fs"),
+        (wording.seconds(150), "2.5\u202fmin"),
+    ],
+)
+def test_forms(written, expected):
+    assert written == expected
