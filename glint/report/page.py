@@ -27,6 +27,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("glint.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.globals["Markup"] = Markup
     for name in ("share", "setting", "points", "interval", "p_value", "whole", "count"):
         environment.globals[name] = getattr(wording, name)
     return environment
