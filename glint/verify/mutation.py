@@ -18,7 +18,8 @@ MUTANTS = {
     "even": "x >= 0; x > 0; x < 0; x % 2; x % 2 == 1; True; False; x % 4 == 0; 1 - x % 2; x == 0; not x; x % 3 == 0; x % 2 == 0 and x > 0; "
     "x % 2 == 0 or x < 0; x % 2 == 0 and x < 100; x // 2",
     "reverse": "text; ''; text[0]; text[-1]; text[::-2]; text[:0:-1]; text[1:][::-1]; text[::-1].lower(); text[::-1].strip(); "
-    "text[::-1][:9]; ''.join(sorted(text)); ''.join(sorted(text, reverse=True)); list(reversed(text)); reversed(text); text[-1] + text[1:-1] + text[0]",
+    "text[::-1][:9]; ''.join(sorted(text)); ''.join(sorted(text, reverse=True)); list(reversed(text)); reversed(text); "
+    "text[-1] + text[1:-1] + text[0]",
     "list_sum": "len(values) * (len(values) + 1) // 2; len(values); max(values); values[0]; values[0] + values[-1]; 0; sum(values) + 1; "
     "sum(values[1:]); sum(values[:-1]); sum(values[:3]); sum(set(values)); sum(map(abs, values)); sum(v for v in values if v > 0); "
     "float(sum(values)); values; sum(values) % 100",

@@ -191,12 +191,15 @@ def run_case(code: types.CodeType, function: str, argument: bytes, offered: dict
     namespace: dict[str, Any] = {"__builtins__": offered.copy()}
     try:
         exec(code, namespace)
-        result = namespace[function](value)
-        return f"={values.encode(result)}\t{values.encode(value)}"
+        result = values.encode(namespace[function](value))
     except values.NotPlainError as error:
         return f"!returned {error}"
     except BaseException as error:
         return f"!raised {type(error).__name__}"
+    try:
+        return f"={result}\t{values.encode(value)}"
+    except values.NotPlainError as error:
+        return f"!changed its argument to {error}"
 
 
 def probe(limits: walls.Limits) -> dict[str, str]:
