@@ -1,5 +1,7 @@
 """Random bytes and random syntax trees: never a hang, never a crash of the parent, never a pass for a program that is wrong."""
 
+import warnings
+
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 

@@ -2,6 +2,9 @@
 
 import marshal
 import secrets
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -123,3 +126,20 @@ def test_a_string_hash_is_the_same_in_every_pool(pool):
     answers = {tuple(one.run([Request(source, "f", [marshal.dumps(0)])])[0].lines) for one in (pool, other)}
     other.close()
     assert len(answers) == 1
+
+
+def test_without_namespaces_candidates_run_and_what_is_missing_is_named():
+    bare = ["unshare", "--user"]
+    if shutil.which("unshare") is None or subprocess.run([*bare, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this platform cannot enter a namespace in which no other can be made")
+    script = (
+        "import logging; logging.basicConfig(format='%(message)s')\n"
+        "from glint.verify import Candidate, Case, Verifier\n"
+        "sources = [b'def f(x):\\n    return x + 1\\n', b'def f(x):\\n    return 9**9**9\\n', b'def f(x):\\n    return [x]*10**10\\n']\n"
+        "with Verifier() as verifier:\n"
+        "    print([verdict.verdict for verdict in verifier.judge([Candidate(source, 'f', 'x', (Case(1, 2),)) for source in sources])])\n"
+    )
+    done = subprocess.run([*bare, sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout == "['passed', 'failed', 'failed']\n"
+    assert done.stderr.startswith("sandbox walls missing: user namespace (")
+    assert "network namespace (" in done.stderr
