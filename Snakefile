@@ -21,7 +21,7 @@ include: "rules/common.smk"
 rule all:
     """Everything: the report and all that it rests on (default)."""
     input:
-        f"{REPORTS}/report.html",
+        everything,
 
 
 include: "rules/corpus.smk"
@@ -32,7 +32,7 @@ include: "rules/report.smk"
 include: "rules/targets.smk"
 
 
-or_exit(guards.check_records, planned_files(workflow), Path(".snakemake"))
+or_exit(guards.check_records, planned_files(), Path(".snakemake"))
 LOCK = guards.DirectoryLock(Path(".snakemake/glint.lock"))
 
 
@@ -41,7 +41,7 @@ onstart:
 
 
 onsuccess:
-    print(headline.text(Path(REPORTS)))
+    print(headline.text(CONFIG, Path(REPORTS)))
 
 
 onerror:

@@ -121,7 +121,7 @@ def every(stage, *names):
     return [f"{PLAN.folder(job.id)}/{name}" for job in PLAN.stage(stage) for name in names]
 
 
-def planned_files(workflow):
+def planned_files():
     """Return every file that the rules make for this config."""
     patterns = {re.sub(r",[^{}]*}", "}", str(pattern)) for rule in workflow.rules for pattern in rule.output}
     files = [pattern for pattern in patterns if "{key}" not in pattern]
@@ -129,6 +129,11 @@ def planned_files(workflow):
         stage = f"{RESULTS}/{job.stage}/{{key}}/"
         files += [pattern.format(key=job.key, seed=job.seed) for pattern in patterns if pattern.startswith(stage)]
     return sorted(files)
+
+
+def everything(wildcards):
+    """Return every planned file but the checkpoints, which may be cleaned away."""
+    return [path for path in planned_files() if Path(path).name != "checkpoints"]
 
 
 def or_exit(step, *arguments):

@@ -58,7 +58,7 @@ rule dag:
         picture=str(ROOT / "docs/pipeline.mmd"),
         python=sys.executable,
     shell:
-        "{params.python:q} -m snakemake --snakefile {params.snakefile:q} --rulegraph mermaid-js all > {params.picture:q} 2> {log}"
+        "{params.python:q} -m snakemake --snakefile {params.snakefile:q} --rulegraph mermaid-js report > {params.picture:q} 2> {log}"
 
 
 rule clean_intermediates:

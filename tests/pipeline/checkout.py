@@ -1,0 +1,73 @@
+"""A copy of this checkout in which a test runs Snakemake."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CODE = ("Snakefile", "glint", "rules", "workflow", "profiles", "config")
+
+
+class Checkout:
+    """A folder with the code of this project, a config, and perhaps results."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.config = "tiny.yaml"
+
+    @classmethod
+    def fresh(cls, path: Path) -> "Checkout":
+        """Copy the code and the tiny config into the new folder `path`."""
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+        path.mkdir(parents=True)
+        for name in CODE:
+            source = ROOT / name
+            shutil.copytree(source, path / name, ignore=ignored) if source.is_dir() else shutil.copy2(source, path / name)
+        shutil.copy2(ROOT / "tests/pipeline/tiny.yaml", path / "tiny.yaml")
+        return cls(path)
+
+    def copy(self, path: Path) -> "Checkout":
+        """Return a copy with everything in it, file dates included."""
+        shutil.copytree(self.path, path)
+        return Checkout(path)
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command line of Snakemake on this checkout's config."""
+        return [sys.executable, "-m", "snakemake", "--configfile", self.config, *arguments]
+
+    def snakemake(self, *arguments: str, succeeds: bool = True) -> str:
+        """Run Snakemake and return all that it prints; its success must be as told."""
+        run = subprocess.run(self.command(*arguments), cwd=self.path, env=environment(), capture_output=True, text=True, check=False)
+        text = run.stdout + run.stderr
+        assert (run.returncode == 0) == succeeds, text
+        return text
+
+    def planned(self, *arguments: str) -> Counter[str]:
+        """Return how many jobs of each rule a dry run would start."""
+        text = self.snakemake("--dry-run", *arguments)
+        if "Nothing to be done" in text:
+            return Counter()
+        table = text.partition("Job stats:")[2].partition("total")[0]
+        return Counter({rule: int(count) for rule, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE) if rule != "all"})
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace `old`, which must be there, by `new` in a file."""
+        path = self.path / name
+        text = path.read_text()
+        assert old in text, f"{name} has no {old!r}"
+        path.write_text(text.replace(old, new, 1))
+
+    def results(self) -> dict[str, bytes]:
+        """Return the bytes of everything that two equal runs must have equal: weights, completions, tables, figures."""
+        kinds = ("*.safetensors", "completions.parquet", "rollouts.parquet", "selection.json", "recipe.json", "*.svg", "*.csv")
+        files = [path for kind in kinds for top in ("results", "reports") for path in (self.path / top).rglob(kind)]
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in files if path.name != "timings.csv"}
+
+
+def environment() -> dict[str, str]:
+    """Return this environment without the modules' path, so that a checkout runs its own code."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}

@@ -1,0 +1,129 @@
+"""What reruns when something changes: every row of docs/caching.md, with real Snakemake on a finished run."""
+
+import subprocess
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.xdist_group("pipeline")
+
+REPORT = {"draw_figures": 1, "render_report": 1}
+TABLES = {"analyse_studies": 1, "compare_claims": 1, **REPORT}
+ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1}
+ARMS = {"train_rl": 2, "evaluate_curve": 2, "evaluate_after": 2}
+RL = {**ARMS, **TABLES}
+SELECTION = {"select_start": 1, "evaluate_before": 1, **RL}
+EVALUATION = {"evaluate_pretraining": 1, **SELECTION}
+PRETRAINING = {"pretrain_longest_seed": 1, **EVALUATION}
+CORPUS = {"draw_corpus": 1, "tokenise_corpus": 1, **PRETRAINING}
+
+
+def changed_config(checkout, change):
+    """Apply `change` to the main study and recipe of the checkout's config."""
+    path = checkout.path / "tiny.yaml"
+    config = yaml.safe_load(path.read_text())
+    change(config["studies"]["main"], config["recipes"]["main"])
+    path.write_text(yaml.safe_dump(config))
+
+
+def test_nothing_changed_nothing_runs(finished):
+    assert finished.planned() == {}
+
+
+def test_dates_comments_docstrings_layout_and_branches_mean_nothing(copy):
+    for path in [*copy.path.rglob("*.py"), *copy.path.rglob("*.smk"), copy.path / "Snakefile"]:
+        path.write_text(path.read_text() + "\n\n# A comment.\n")
+    copy.edit("glint/files.py", '"""Write `text` to `path` atomically."""', '"""Write."""')
+    copy.edit("rules/report.smk", "--tables {params.tables:q} --claims", "--tables {params.tables:q}  --claims")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(copy.path)]
+    for arguments in (["init", "-q"], ["add", "glint"], ["commit", "-qm", "one"], ["switch", "-qc", "other"]):
+        subprocess.run([*git, *arguments], check=True)
+    copy.edit("glint/files.py", "utf-8", "ascii")
+    for arguments in (["commit", "-qam", "two"], ["switch", "-q", "-"]):
+        subprocess.run([*git, *arguments], check=True)
+    for path in [*copy.path.rglob("*")]:
+        path.touch()
+    assert copy.planned() == {}
+
+
+def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
+    changed_config(copy, lambda study, recipe: recipe["rl"].update(temperature=0.35))
+    assert copy.planned() == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "jobs"),
+    [
+        ("glint/tasks/corpus.py", CORPUS),
+        ("glint/train/pretrain.py", PRETRAINING),
+        ("glint/model/decoder.py", PRETRAINING),
+        ("glint/evaluate.py", EVALUATION),
+        ("glint/config/evaluation.py", EVALUATION),
+        ("glint/selection.py", SELECTION),
+        ("glint/train/rloo.py", RL),
+        ("glint/config/rl.py", RL),
+        ("glint/analysis/__init__.py", TABLES),
+        ("glint/config/study.py", TABLES),
+        ("workflow/pipeline/plan.py", TABLES),
+        ("glint/report/figures.py", REPORT),
+    ],
+)
+def test_edited_code_reruns_what_executes_it_and_what_follows(copy, module, jobs):
+    path = copy.path / module
+    path.write_text(path.read_text() + "\nEDITED = True\n")
+    assert copy.planned() == jobs
+
+
+def test_an_edited_command_reruns_its_rule_and_what_follows(copy):
+    copy.edit(
+        "rules/report.smk",
+        '"--tables {params.tables:q} --claims {input.claims:q} --out',
+        '"--claims {input.claims:q} --tables {params.tables:q} --out',
+    )
+    assert copy.planned() == REPORT
+
+
+def test_a_new_seed_runs_its_own_jobs_and_the_aggregates(copy):
+    changed_config(copy, lambda study, recipe: study.update(seeds=[3, 4]))
+    assert copy.planned() == CORPUS
+    assert "seed-3/" not in copy.snakemake("--dry-run").partition("Analysing")[0]
+
+
+def test_a_removed_seed_reruns_the_aggregates(copy):
+    changed_config(copy, lambda study, recipe: study.update(seeds=[3, 4]))
+    copy.snakemake("--touch", "--cores", "1")
+    changed_config(copy, lambda study, recipe: study.update(seeds=[3]))
+    assert copy.planned() == TABLES
+
+
+def test_a_changed_arm_runs_its_own_jobs_and_the_aggregates(copy):
+    changed_config(copy, lambda study, recipe: study["arms"].update(shuffled={"rl": {"temperature": 0.5}}))
+    assert copy.planned() == {**ARM, **TABLES}
+
+
+def test_a_changed_plan_of_analysis_trains_nothing(copy):
+    changed_config(copy, lambda study, recipe: study["analysis"].update(confidence=0.9))
+    assert copy.planned() == TABLES
+
+
+def test_cleaned_checkpoints_are_made_anew_only_when_needed(copy):
+    copy.snakemake("--cores", "1", "clean_intermediates")
+    assert not list(copy.path.rglob("model.safetensors"))
+    assert copy.planned() == {}
+    changed_config(copy, lambda study, recipe: study["arms"].update(shuffled={"rl": {"temperature": 0.5}}))
+    assert copy.planned()["pretrain_longest_seed"] == 1
+
+
+def test_a_deleted_result_is_made_anew(copy):
+    (copy.path / "reports/tiny/estimates.csv").unlink()
+    assert copy.planned() == TABLES
+
+
+def test_lost_records_are_refused(copy):
+    records = list((copy.path / ".snakemake/metadata").iterdir())
+    assert records
+    for record in records:
+        record.unlink()
+    text = copy.snakemake("--dry-run", succeeds=False)
+    assert "results have lost the record of how they were made" in text
+    assert "Traceback" not in text

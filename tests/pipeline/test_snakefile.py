@@ -1,0 +1,99 @@
+"""The Snakefile itself: its linter, its targets, its refusals, its picture."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.plan import ROLES
+from tests.pipeline.checkout import ROOT, Checkout, environment
+
+pytestmark = pytest.mark.xdist_group("pipeline")
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory):
+    """A checkout without results."""
+    return Checkout.fresh(tmp_path_factory.mktemp("code") / "checkout")
+
+
+def test_linter_is_silent(code):
+    assert "Congratulations" in code.snakemake("--lint")
+
+
+@pytest.mark.parametrize("config", ["config/published.yaml", "config/quick.yaml"])
+def test_shipped_configs_plan_every_stage(code, config):
+    text = code.snakemake("--dry-run", "--configfile", config)
+    assert "render_report" in text
+    assert "pretrain_longest_seed" in text
+
+
+def test_published_is_the_default():
+    run = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--dry-run", "--quiet"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "config/published.yaml" in run.stdout + run.stderr
+
+
+def test_targets_are_listed_with_what_they_make(code):
+    listed = "\n" + code.snakemake("--list-rules")
+    for target in ("all", "data", "pretrain", "rl", "evaluate", "statistics", "figures", "report", "dag", "clean_intermediates"):
+        assert f"\n{target} (" in listed
+
+
+@pytest.mark.parametrize(
+    ("target", "last"),
+    [
+        ("data", "tokenise_corpus"),
+        ("pretrain", "select_start"),
+        ("rl", "train_rl"),
+        ("evaluate", "evaluate_after"),
+        ("statistics", "compare_claims"),
+        ("figures", "draw_figures"),
+        ("report", "render_report"),
+    ],
+)
+def test_a_target_runs_up_to_its_stage(code, target, last):
+    order = ["tokenise_corpus", "select_start", "train_rl", "evaluate_after", "compare_claims", "draw_figures", "render_report"]
+    planned = code.planned(target)
+    assert {rule for rule in order if rule in planned} >= {last}
+    assert not set(order[order.index(last) + 1 :]) & set(planned)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("quick=true", "Config error: key quick is unknown"),
+        ("run=7", "Config error: run should be a valid string, not 7"),
+        ('recipes={"main": {"rl": {"gruop_size": 8}}}', "key recipes.main.rl.gruop_size is unknown; did you mean group_size?"),
+        ('studies={"main": {"seeds": ["4"]}}', "studies.main.seeds[0] should be a valid integer, not '4'"),
+    ],
+)
+def test_a_wrong_config_is_one_sentence_and_no_job(code, override, sentence):
+    text = code.snakemake("--cores", "1", "--config", override, succeeds=False)
+    assert sentence in text
+    assert "Traceback" not in text
+    assert "Job stats" not in text
+
+
+def test_an_unplanned_result_is_one_sentence(code):
+    text = code.snakemake("--dry-run", "results/tiny/rl/abc/seed-3/weights.json", succeeds=False)
+    assert "results/tiny/rl/abc/seed-3 is no result of this config" in text
+    assert "Traceback" not in text
+
+
+def test_manifest_names_files_that_the_rules_make(finished):
+    for stage, name in ROLES.values():
+        assert list((finished.path / "results/tiny" / stage).glob(f"*/seed-3/{name}"))
+
+
+def test_picture_of_the_rules_is_up_to_date(code):
+    drawn = subprocess.run(
+        code.command("--rulegraph", "mermaid-js", "report"), cwd=code.path, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert (ROOT / "docs/pipeline.mmd").read_text() == drawn.stdout, "run `snakemake --cores 1 dag`"
