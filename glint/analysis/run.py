@@ -83,6 +83,8 @@ def _estimates(plan: Study, study: str, arm: str, outcomes: Outcomes, over: list
     if plan.analysis.control is not None and arm != plan.analysis.control:
         control = outcomes[study, plan.analysis.control]
         common = tuple(seed for seed in found.seeds if seed in control.seeds)
+        if not common:
+            raise ValueError(f"study {study}: arm {arm} and control {plan.analysis.control} have no complete seed in common")
         paired = Estimator(plan.analysis, found.only(common), over, plan.seeds[0], label)
         rows += paired.rows_over(control.only(common))
     return [_labelled(row, study, arm) | {"split": plan.split} for row in rows]

@@ -14,13 +14,8 @@ from matplotlib.ticker import PercentFormatter
 from glint.files import write_text
 from glint.report.results import HEADLINE, Results
 from glint.report.svg import FIRST, INK, SECOND, THIRD, drawing, to_svg
+from glint.report.wording import metric_name
 
-METRICS = {
-    "greedy_pass1": "greedy answer passes",
-    "sampled_exact": "sampled answers that pass",
-    "pass8": "solved by one of 8 samples",
-    "cases_greedy": "hidden cases passed, greedy",
-}
 VERDICTS = {"replicated": ("o", FIRST), "not replicated": ("X", SECOND), "undecided": ("s", THIRD)}
 ARMS = ((FIRST, "o"), (THIRD, "s"), (SECOND, "^"))
 PUBLISHED: dict[str, Any] = {
@@ -77,16 +72,16 @@ def rl(results: Results) -> str:
 
 def before_after(results: Results) -> str:
     """Draw the outcomes on the trained families before and after RL, with intervals, the control and the published figures."""
-    metrics = [metric for metric in METRICS if metric in results.metrics]
+    metrics = [name for name in results.metrics if name in HEADLINE or name.startswith("pass")]
     with drawing("before_after", 1.1 + 0.85 * len(metrics)) as (figure, (axes,)):
         for row, metric in enumerate(metrics):
             _pair(axes, row, results, "targets", metric)
             for arm in results.arms[1:]:
                 _interval(axes, row + 0.3, results.estimate("targets", metric, "after", arm=arm), marker="s", colour=THIRD)
-        _rows(axes, [METRICS[metric] for metric in metrics])
+        _rows(axes, [metric_name(metric) for metric in metrics])
         _pair_legend(figure, axes, [f"after, {_arm(arm)}" for arm in results.arms[1:]], bool(len(results.claims)))
         ours = results.estimate("targets", metrics[0], "after")
-        text = f"{METRICS[metrics[0]]}: {_change(results, 'targets', metrics[0])}, over {int(ours['n_seeds'])} seeds."
+        text = f"{metric_name(metrics[0])}: {_change(results, 'targets', metrics[0])}, over {int(ours['n_seeds'])} seeds."
         return to_svg(figure, "before_after", "Trained families before and after RL", text)
 
 
@@ -158,7 +153,7 @@ def _published_handle(axes: Axes) -> Line2D:
 
 def _pair(axes: Axes, row: int, results: Results, scope: str, metric: str) -> None:
     """Draw before above after, each with its interval and the published figure."""
-    published = results.published(f"confirm.{HEADLINE[metric]}.targets." if scope == "targets" else f"confirm.family.{scope}.")
+    published = results.published(f"confirm.{HEADLINE.get(metric, metric)}.targets." if scope == "targets" else f"confirm.family.{scope}.")
     for phase, offset, marker, colour in (("before", -0.14, "o", SECOND), ("after", 0.08, "o", FIRST)):
         _interval(axes, row + offset, results.estimate(scope, metric, phase), marker=marker, colour=colour, hollow=phase == "before")
         if phase in published:

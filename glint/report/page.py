@@ -44,7 +44,7 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "plan": plan,
         "recipe": resolve(config, results.study, results.arm),
         "results": results,
-        "metric": views.metric_name(metric),
+        "metric": wording.metric_name(metric),
         "headline": {phase: results.estimate("targets", metric, phase) for phase in ("before", "after", "gain")},
         "control": results.estimate("targets", metric, "gain", arm=plan.analysis.control) if plan.analysis.control else None,
         "published": published.get("gain"),

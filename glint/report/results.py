@@ -22,9 +22,9 @@ class Results:
         self.claims = pd.read_csv(claims)
         self.estimates = self.read("estimates")
         self.study, self.arm, self.stop = self.estimates[["study", "arm", "stop"]].iloc[0]
-        self.families = [scope for scope in self.estimates["scope"].unique() if scope not in SUMS]
-        self.arms = self.estimates.loc[self.estimates["study"] == self.study, "arm"].unique().tolist()
-        self.metrics = self.estimates["metric"].unique().tolist()
+        front = self.estimates[self.estimates["study"] == self.study]
+        self.arms, self.stops, self.scopes, self.metrics = (front[name].unique().tolist() for name in ("arm", "stop", "scope", "metric"))
+        self.families = [scope for scope in self.scopes if scope not in SUMS]
 
     def read(self, name: str) -> pd.DataFrame:
         """Return one table of the analysis."""

@@ -9,16 +9,9 @@ import pandas as pd
 from glint.config.study import Study
 from glint.config.tree import Config
 from glint.report.results import Results
-from glint.report.wording import MINUS, count, interval, p_value, points, seconds, share, whole
+from glint.report.wording import MINUS, count, interval, metric_name, p_value, points, seconds, share, whole
 from glint.statistics.intervals import FAMILIES_TOO
 
-METRICS = {
-    "greedy_pass1": "greedy answer passes",
-    "sampled_exact": "sampled answers that pass",
-    "cases_greedy": "hidden cases passed, greedy",
-    "cases_sampled": "hidden cases passed, sampled",
-    "invalid_sampled": "sampled answers that are no valid function",
-}
 SUMS = {"targets": "trained families", "others": "other families", "all": "all families"}
 
 
@@ -30,11 +23,6 @@ class Table:
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     words: tuple[int, ...] = ()
-
-
-def metric_name(metric: str) -> str:
-    """Return a metric in words."""
-    return METRICS.get(metric, f"solved by one of {metric.removeprefix('pass')} samples")
 
 
 def claims(results: Results) -> list[tuple[str, Table]]:
@@ -118,7 +106,7 @@ def _gain(row: pd.Series) -> tuple[str, str]:
 def families(results: Results) -> Table:
     """Return the sampled pass rate of each family before and after RL, and how many samples are no valid function."""
     rows = []
-    for scope in [*results.families, *(name for name in SUMS if name in set(results.estimates["scope"]))]:
+    for scope in [*results.families, *(name for name in SUMS if name in results.scopes)]:
         before, after, gain = (results.estimate(scope, "sampled_exact", phase) for phase in ("before", "after", "gain"))
         invalid = results.estimate(scope, "invalid_sampled", "after")
         rows.append((SUMS.get(scope, scope), _with_interval(before), _with_interval(after), *_gain(gain), share(invalid["estimate"])))
@@ -187,7 +175,7 @@ def stops(results: Results) -> Table:
     """Return the outcomes on the trained families under each stop rule."""
     rows = []
     for metric in ("greedy_pass1", "sampled_exact"):
-        for stop in results.estimates["stop"].unique():
+        for stop in results.stops:
             before, after, gain = (results.estimate("targets", metric, phase, stop=stop) for phase in ("before", "after", "gain"))
             rows.append((f"{metric_name(metric)}, stop on {stop}", _with_interval(before), _with_interval(after), *_gain(gain)))
     return Table("Stop rules side by side", ("outcome", "before RL", "after RL", "gain", "interval"), rows)

@@ -4,6 +4,18 @@ import math
 
 NARROW = "\u202f"
 MINUS = "\u2212"
+METRICS = {
+    "greedy_pass1": "greedy answer passes",
+    "sampled_exact": "sampled answers that pass",
+    "cases_greedy": "hidden cases passed, greedy",
+    "cases_sampled": "hidden cases passed, sampled",
+    "invalid_sampled": "sampled answers that are no valid function",
+}
+
+
+def metric_name(metric: str) -> str:
+    """Return a metric in words."""
+    return METRICS.get(metric, f"solved by one of {metric.removeprefix('pass')} samples")
 
 
 def share(value: float) -> str:

@@ -154,3 +154,10 @@ def test_an_arm_without_any_seed_is_an_error(tmp_path):
     manifest = synthetic.write(tmp_path, missing=[("shuffled", seed) for seed in synthetic.SEEDS])
     with pytest.raises(ValueError, match="study main, arm shuffled: no seed has results"):
         analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")
+
+
+def test_an_arm_and_a_control_without_a_common_seed_cannot_be_compared(tmp_path):
+    missing = [("published", seed) for seed in (42, 43)] + [("shuffled", seed) for seed in (44, 45, 46)]
+    manifest = synthetic.write(tmp_path, missing=missing)
+    with pytest.raises(ValueError, match="arm published and control shuffled have no complete seed in common"):
+        analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")
