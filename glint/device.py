@@ -14,7 +14,8 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = next(kind for kind, there in present.items() if there)
     if not present[name]:
-        raise ValueError(f"execution.device is {name!r}, but this machine has no such device; present: {', '.join(k for k, v in present.items() if v)}")
+        there = ", ".join(kind for kind, is_there in present.items() if is_there)
+        raise ValueError(f"execution.device is {name!r}, but this machine has no such device; present: {there}")
     return torch.device(name)
 
 

@@ -1,0 +1,103 @@
+"""Where packed tokens stand: rows without padding, which may continue one shared prompt.
+
+Everything but attention treats tokens one by one, so tokens are kept packed, and a prompt that G completions share is computed once.
+Only attention sees rows, and pads them to the longest.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+BF16_ROW_BLOCK = 32
+"""On a CPU the first bf16 product of a new shape costs milliseconds (a kernel is generated), so row counts come in multiples of this."""
+
+
+def round_rows(count: Tensor | int, dtype: torch.dtype) -> Tensor | int:
+    """Return `count` rounded up to a row count whose kernel is likely to exist already."""
+    block = BF16_ROW_BLOCK if dtype == torch.bfloat16 else 1
+    return -(-count // block) * block
+
+
+class _Pad(torch.autograd.Function):
+    """Packed tokens to padded rows. Padding holds copies of the first token: causal attention never shows it to a real position."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pad_index: Tensor, real_index: Tensor) -> Tensor:
+        ctx.save_for_backward(real_index)
+        return x.index_select(0, pad_index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (real_index,) = ctx.saved_tensors
+        return grad.index_select(0, real_index), None, None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rows of packed tokens. Where `prompt` is positive, the first `prompt` tokens precede every row."""
+
+    lengths: tuple[int, ...]
+    """Own tokens of each row."""
+    prompt: int = 0
+    """Length of the shared prompt (P), stored once, before the rows."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows (R)."""
+        return len(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        """Positions of a padded row (T)."""
+        return max(self.lengths)
+
+    @property
+    def tokens(self) -> int:
+        """Number of packed tokens (N), the shared prompt included."""
+        return self.prompt + sum(self.lengths)
+
+    @property
+    def last_tokens(self) -> list[int]:
+        """Packed index of the last token of each row."""
+        ends, end = [], self.prompt
+        for length in self.lengths:
+            end += length
+            ends.append(end - 1)
+        return ends
+
+    def indices(self, device: torch.device) -> "Indices":
+        """Return the index tensors of this layout on `device`."""
+        lengths_R = torch.tensor(self.lengths)
+        starts_R = torch.cumsum(lengths_R, 0) - lengths_R
+        steps_T = torch.arange(self.longest)
+        real_RT = steps_T < lengths_R[:, None]
+        pad_RT = torch.where(real_RT, starts_R[:, None] + steps_T, 0)
+        real_N = real_RT.flatten().nonzero().squeeze(1)
+        identity = bool(real_RT.all())
+        return Indices(pad_RT.flatten().to(device), real_N.to(device), real_RT.to(device), identity)
+
+
+@dataclass(frozen=True)
+class Indices:
+    """A layout's row tokens as index tensors (the shared prompt is not part of them)."""
+
+    pad_index: Tensor
+    """[R*T] row token that fills a padded slot."""
+    real_index: Tensor
+    """Padded slot of each row token."""
+    real_RT: Tensor
+    """Whether a padded slot is a real token."""
+    identity: bool
+    """Whether rows are equally long, so that padding changes nothing."""
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Return row tokens [rows' tokens, ...] as padded slots [R*T, ...]."""
+        return x if self.identity else _Pad.apply(x, self.pad_index, self.real_index)
+
+    def unpad(self, x: Tensor) -> Tensor:
+        """Return padded slots [R*T, ...] as row tokens."""
+        return x if self.identity else x.index_select(0, self.real_index)
