@@ -16,7 +16,7 @@ from glint.statistics.significance import mcnemar, sign_flip
 
 @dataclass(frozen=True)
 class Scope:
-    """Some of the tasks: `targets` (trained families), `others`, `all`, or one family."""
+    """Some of the tasks: `targets` (families of the primary outcome), `others`, `all`, or one family."""
 
     name: str
     mask: NDArray[np.bool_]

@@ -12,7 +12,7 @@ from glint.analysis.outcomes import ArmOutcomes, read_arm
 from glint.analysis.training import constant_rows, curve_rows, machines, rl_row, selection_rows, timing_rows
 from glint.config.base import digest
 from glint.config.study import Study
-from glint.config.tree import Config, resolve
+from glint.config.tree import Config, Recipe, resolve
 from glint.files import write_json, write_text
 
 Row = dict[str, Any]
@@ -41,7 +41,7 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     arms = [(study, arm) for study, plan in config.studies.items() for arm in plan.arms]
     recipes = {(study, arm): resolve(config, study, arm) for study, arm in arms}
     outcomes = {(study, arm): _outcomes(config, files, study, arm) for study, arm in arms}
-    over = {key: scopes(outcomes[key].families, recipe.rl.families, recipe.corpus.families) for key, recipe in recipes.items()}
+    over = {key: _scopes(config.studies[key[0]], recipe, outcomes[key]) for key, recipe in recipes.items()}
     rows = {
         "estimates": [row for study, arm in arms for row in _estimates(config.studies[study], study, arm, outcomes, over[study, arm])],
         "seeds": [row for study, arm in arms for row in _seeds(config.studies[study], study, arm, outcomes[study, arm], over[study, arm])],
@@ -56,6 +56,11 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     study, arm = arms[0]
     write_json(out / "example.json", choose_example(files, study, arm, config.studies[study].seeds[0], recipes[study, arm]))
     write_json(out / "provenance.json", {"run": config.run, "config": digest(config), "machines": machines(files)})
+
+
+def _scopes(plan: Study, recipe: Recipe, outcomes: ArmOutcomes) -> list[Scope]:
+    """Return the scopes of one arm; its targets are the families of the plan, or else those that RL trains."""
+    return scopes(outcomes.families, plan.analysis.families or recipe.rl.families, recipe.corpus.families)
 
 
 def _labelled(row: Row, study: str, arm: str) -> Row:

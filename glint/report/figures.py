@@ -71,7 +71,7 @@ def rl(results: Results) -> str:
 
 
 def before_after(results: Results) -> str:
-    """Draw the outcomes on the trained families before and after RL, with intervals, the control and the published figures."""
+    """Draw the outcomes on the target families before and after RL, with intervals, the control and the published figures."""
     metrics = [name for name in results.metrics if name in HEADLINE or name.startswith("pass")]
     with drawing("before_after", 1.1 + 0.85 * len(metrics)) as (figure, (axes,)):
         for row, metric in enumerate(metrics):
@@ -82,7 +82,7 @@ def before_after(results: Results) -> str:
         _pair_legend(figure, axes, [f"after, {_arm(arm)}" for arm in results.arms[1:]], bool(len(results.claims)))
         ours = results.estimate("targets", metrics[0], "after")
         text = f"{metric_name(metrics[0])}: {_change(results, 'targets', metrics[0])}, over {int(ours['n_seeds'])} seeds."
-        return to_svg(figure, "before_after", "Trained families before and after RL", text)
+        return to_svg(figure, "before_after", "Target families before and after RL", text)
 
 
 def families(results: Results) -> str:

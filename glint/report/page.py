@@ -35,15 +35,16 @@ def _environment() -> Environment:
 
 def _content(config: Config, results: Results) -> dict[str, Any]:
     plan = config.studies[results.study]
-    metric = views.primary(plan)
+    recipe, metric = resolve(config, results.study, results.arm), views.primary(plan)
     published = results.published(f"confirm.{HEADLINE.get(metric, '')}.targets.")
     return {
         "config": config,
         "config_text": config.model_dump_json(indent=1),
         "digest": digest(config),
         "plan": plan,
-        "recipe": resolve(config, results.study, results.arm),
+        "recipe": recipe,
         "results": results,
+        "targets": plan.analysis.families or recipe.rl.families,
         "metric": wording.metric_name(metric),
         "headline": {phase: results.estimate("targets", metric, phase) for phase in ("before", "after", "gain")},
         "control": results.estimate("targets", metric, "gain", arm=plan.analysis.control) if plan.analysis.control else None,

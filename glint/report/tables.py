@@ -12,7 +12,7 @@ from glint.report.results import Results
 from glint.report.wording import MINUS, count, interval, metric_name, p_value, points, seconds, share, whole
 from glint.statistics.intervals import FAMILIES_TOO
 
-SUMS = {"targets": "trained families", "others": "other families", "all": "all families"}
+SUMS = {"targets": "target families", "others": "other families", "all": "all families"}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _dotted(node: Mapping[str, object], prefix: str = "") -> list[tuple[str, obj
 
 
 def outcomes(results: Results) -> Table:
-    """Return every metric on the trained families, with both kinds of interval."""
+    """Return every metric on the target families, with both kinds of interval."""
     wide = results.estimates[results.estimates["method"] == FAMILIES_TOO].set_index(["study", "arm", "stop", "scope", "metric", "phase"])
     rows = []
     for metric in [name for name in results.metrics if name != "rewarded_property_failed"]:
@@ -92,7 +92,7 @@ def outcomes(results: Results) -> Table:
         families = interval(*wide.loc[key, ["low", "high"]], signed=True) if key in wide.index else "one family"
         rows.append((metric_name(metric), _with_interval(before), _with_interval(after), *_gain(gain), families))
     header = ("outcome", "before RL", "after RL", "gain", "interval", "interval, families drawn too")
-    return Table("Trained families, arm " + results.arm, header, rows)
+    return Table("Target families, arm " + results.arm, header, rows)
 
 
 def _with_interval(row: pd.Series) -> str:
@@ -123,7 +123,7 @@ def seeds(results: Results) -> Table:
     others = [frame.set_index(["arm", "seed"]) for frame in (sampled, results.of_study("rl"), results.of_study("selection"))]
     rows = [_seed(row, *others) for _, row in greedy.sort_values(["arm", "seed"], kind="stable").iterrows()]
     header = ("arm, seed", "start step", "greedy passes", "tasks gained, lost", "McNemar p", "samples that pass", "updates")
-    return Table("Trained families, seed by seed", (*header, "training samples that pass"), rows)
+    return Table("Target families, seed by seed", (*header, "training samples that pass"), rows)
 
 
 def _seed(row: pd.Series, sampled: pd.DataFrame, training: pd.DataFrame, starts: pd.DataFrame) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def doubtful(results: Results) -> Table:
 
 
 def stops(results: Results) -> Table:
-    """Return the outcomes on the trained families under each stop rule."""
+    """Return the outcomes on the target families under each stop rule."""
     rows = []
     for metric in ("greedy_pass1", "sampled_exact"):
         for stop in results.stops:

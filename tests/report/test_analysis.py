@@ -161,3 +161,12 @@ def test_an_arm_and_a_control_without_a_common_seed_cannot_be_compared(tmp_path)
     manifest = synthetic.write(tmp_path, missing=missing)
     with pytest.raises(ValueError, match="arm published and control shuffled have no complete seed in common"):
         analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")
+
+
+def test_targets_are_the_families_of_the_plan(analysed, tmp_path):
+    plan = json.loads(synthetic.config(resamples=10).model_dump_json())
+    plan["studies"]["main"]["analysis"]["families"] = ["square"]
+    analyse(type(synthetic.config()).model_validate_json(json.dumps(plan)), analysed / "results/manifest.json", tmp_path)
+    estimates = pd.read_csv(tmp_path / "estimates.csv").set_index(["scope", "arm", "stop", "metric", "phase", "method"])["estimate"]
+    key = ("published", "parses", "greedy_pass1", "after", TASKS_WITHIN_FAMILIES)
+    assert estimates["targets", *key] == estimates["square", *key]

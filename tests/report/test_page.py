@@ -144,3 +144,15 @@ def test_an_arm_with_several_changes_shows_its_reason(tables, reported, tmp_path
 
 def test_the_same_files_give_the_same_page(analysed, reported, page, tmp_path):
     assert rendered(analysed / "report", reported, tmp_path / "page.html") == page
+
+
+def test_one_seed_gives_no_interval_and_the_page_says_so(tables, reported, tmp_path):
+    estimates = pd.read_csv(tables / "estimates.csv")
+    estimates[["low", "high"]] = float("nan")
+    estimates["n_seeds"] = 1
+    estimates.to_csv(tables / "estimates.csv", index=False)
+    text = Outline(rendered(tables, reported, tmp_path / "page.html")).text
+    assert "Over 1 training seed and 24 unseen tasks" in text
+    assert "no interval from one seed." in text
+    assert "the control failed" not in text
+    assert not re.search(r"\bnan\b", text)
