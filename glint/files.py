@@ -7,7 +7,10 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @contextlib.contextmanager
@@ -43,6 +46,17 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON ({error}); delete it and run again") from error
+
+
+def read_parquet(path: Path) -> "pandas.DataFrame":
+    """Return the table in `path`; a damaged file raises ValueError naming it."""
+    import pandas  # here, because most users of this module need no tables, and importing pandas takes half a second
+    import pyarrow
+
+    try:
+        return pandas.read_parquet(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path} is not a whole Parquet file ({error}); delete it and run again") from error
 
 
 def sha256(path: Path) -> str:

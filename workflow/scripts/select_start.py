@@ -1,9 +1,7 @@
 """Select the checkpoint of one seed from which RL starts, on dev completions alone."""
 
-import pandas
-
 from glint.config.selection import SelectJob
-from glint.files import write_json
+from glint.files import read_parquet, write_json
 from glint.selection import select
 from pipeline.job import arguments, job
 
@@ -13,7 +11,7 @@ def main() -> None:
     given = arguments(__doc__, "completions out recipe")
     with job(given, given.recipe):
         asked = SelectJob.model_validate_json(given.job)
-        write_json(given.out, select(asked, pandas.read_parquet(given.completions)))
+        write_json(given.out, select(asked, read_parquet(given.completions)))
 
 
 if __name__ == "__main__":

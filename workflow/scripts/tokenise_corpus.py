@@ -1,9 +1,8 @@
 """Turn the pretraining examples of one seed into token ids, and describe the corpus in a data card."""
 
-import pandas
 from safetensors.numpy import save_file
 
-from glint.files import replacing, write_json
+from glint.files import read_parquet, replacing, write_json
 from glint.tasks.corpus import data_card, tokenise
 from pipeline.job import arguments, job
 
@@ -12,7 +11,7 @@ def main() -> None:
     """Read `examples` (Parquet), write `tokens` (safetensors) and `card` (JSON)."""
     given = arguments(__doc__, "examples tokens card")
     with job(given):
-        examples = pandas.read_parquet(given.examples)
+        examples = read_parquet(given.examples)
         tokens = tokenise(examples)
         with replacing(given.tokens) as path:
             save_file(tokens, path)
