@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -37,6 +38,11 @@ class Case:
 
     argument: Any
     expected: Any
+
+    @cached_property
+    def texts(self) -> tuple[str, str]:
+        """The expected value and the argument as text, which a right answer repeats."""
+        return values.encode(self.expected), values.encode(self.argument)
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,7 @@ def _fault(candidate: Candidate, case: Case, line: str) -> str:
     if line.startswith("!"):
         return "memory limit" if line == "!raised MemoryError" else line[1:]
     value, _, argument = line[1:].partition("\t")
-    before, expected = values.encode(case.argument), values.encode(case.expected)
+    expected, before = case.texts
     if value != expected:
         return f"{candidate.function}({_shown(before)}) gave {_shown(value)}, not {_shown(expected)}"
     if argument != before:

@@ -28,22 +28,22 @@ def encode(value: Any) -> str:
     while pending:
         part, level = pending.pop()
         kind = type(part)
-        if kind is list or kind is tuple:
+        if kind is int:
+            if part.bit_length() > LARGEST_BITS:
+                raise NotPlainError("an int too large")
+        elif kind is list or kind is tuple:
             left -= len(part)
             if left < 0 or level == DEEPEST_LEVEL:
                 raise NotPlainError("a value of too many parts")
             pending.extend((item, level + 1) for item in part)
         else:
-            _check_scalar(part)
+            _check_other(part)
     return ascii(value)
 
 
-def _check_scalar(value: Any) -> None:
+def _check_other(value: Any) -> None:
     kind = type(value)
-    if kind is int:
-        if value.bit_length() > LARGEST_BITS:
-            raise NotPlainError("an int too large")
-    elif kind is str:
+    if kind is str:
         if len(value) > LONGEST_TEXT:
             raise NotPlainError("a str too long")
     elif kind is float:

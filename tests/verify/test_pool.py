@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,6 +32,12 @@ def test_siblings_of_a_hostile_candidate_are_judged_meanwhile():
         verdicts = verifier.judge([ENDLESS, *[RIGHT] * 15])
     assert [verdict.verdict for verdict in verdicts] == ["failed"] + ["passed"] * 15
     assert max(verdict.seconds for verdict in verdicts[1:]) < verdicts[0].seconds
+
+
+def test_several_verifiers_work_side_by_side():
+    with Verifier() as one, Verifier() as two, Verifier() as three, ThreadPoolExecutor() as threads:
+        results = list(threads.map(lambda verifier: verifier.judge([RIGHT, WRONG] * 20), (one, two, three)))
+    assert [[verdict.verdict for verdict in verdicts] for verdicts in results] == [["passed", "failed"] * 20] * 3
 
 
 def test_messages_larger_than_a_pipe_pass_both_ways():

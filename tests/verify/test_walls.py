@@ -5,10 +5,11 @@ import secrets
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from glint.verify import worker
+from glint.verify import Verifier, policy, worker
 from glint.verify.judge import Candidate, Case, _request, _verdict
 from glint.verify.pool import Limits, Pool, Request
 
@@ -109,8 +110,18 @@ def test_no_descriptor_but_its_own_pipe_is_open(pool):
 def test_the_zygote_and_its_siblings_survive_a_killer(pool):
     needs(pool, "process namespace")
     assert judge(pool, "m('posix').kill(1, 9)", "return x + 1").verdict == "passed"
-    assert judge(pool, "m('posix').kill(-1, 9)", "return x + 1").verdict in ("failed", "error", "passed")
+    assert judge(pool, "m('posix').kill(-1, 9)").reason == "case 1: raised ProcessLookupError"
     assert judge(pool, "return x + 1").verdict == "passed"
+
+
+def test_siblings_that_a_killer_ends_are_judged_again(monkeypatch):
+    monkeypatch.setattr(policy, "admit", lambda *parts: None)
+    slow = replace(CANDIDATE, source=b"def f(x):\n    for _ in range(10**6): pass\n    return x + 1\n")
+    killer = replace(CANDIDATE, source=f"def f(x):\n    {REACH}\n    return m('posix').kill(-1, 9)\n".encode())
+    with Verifier(workers=4, limits=Limits(cpu_seconds=2.0)) as verifier:
+        needs(verifier, "process namespace")
+        verdicts = verifier.judge([slow, slow, killer, slow])
+    assert [verdict.verdict for verdict in verdicts] == ["passed", "passed", "failed", "passed"]
 
 
 def test_expected_values_are_not_part_of_a_request():
