@@ -1,0 +1,55 @@
+"""What the scripts decide themselves: which folders make up a checkpoint, and how results are handed over."""
+
+import hashlib
+import json
+import runpy
+
+import pytest
+
+from pipeline.publish import publish
+from tests.pipeline.checkout import ROOT
+
+layers = runpy.run_path(str(ROOT / "workflow/scripts/evaluate.py"))["layers"]
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A pretrained folder, a selection, an RL folder."""
+    selection = tmp_path / "selection.json"
+    selection.write_text(json.dumps({"checkpoint": "step-0100"}))
+    return tmp_path / "pretrained", selection, tmp_path / "trained"
+
+
+def test_pretraining_steps_are_folders_of_their_own(folders):
+    pretrained, _, _ = folders
+    assert layers(("step-0060", "step-0100"), pretrained, None, None) == {
+        "step-0060": (pretrained / "step-0060",),
+        "step-0100": (pretrained / "step-0100",),
+    }
+
+
+def test_the_start_goes_by_its_own_name(folders):
+    pretrained, selection, _ = folders
+    assert layers((), pretrained, selection, None) == {"step-0100": (pretrained / "step-0100",)}
+
+
+def test_rl_is_laid_over_the_start(folders):
+    pretrained, selection, trained = folders
+    assert layers(("groups-000", "groups-024"), pretrained, selection, trained) == {
+        "groups-000": (pretrained / "step-0100",),
+        "groups-024": (pretrained / "step-0100", trained / "groups-024"),
+    }
+
+
+def test_publish_hands_over_everything_and_keeps_the_source(tmp_path):
+    source, target = tmp_path / "out", tmp_path / "results"
+    (source / "step-0001").mkdir(parents=True)
+    (source / "step-0001/model.safetensors").write_bytes(b"weights")
+    (source / "metrics.jsonl").write_text("{}\n")
+    target.mkdir()
+    (target / "metrics.jsonl").write_text("from an earlier, unfinished attempt\n")
+    publish(source, target)
+    assert (target / "checkpoints/step-0001/model.safetensors").read_bytes() == b"weights"
+    assert (target / "metrics.jsonl").read_text() == "{}\n"
+    assert json.loads((target / "weights.json").read_text()) == {"step-0001/model.safetensors": hashlib.sha256(b"weights").hexdigest()}
+    assert (source / "step-0001/model.safetensors").exists()
