@@ -1,7 +1,9 @@
 """The only module that knows devices: which one, at which precision, with how many threads, and how much memory it took."""
 
+import ctypes
 import resource
 import sys
+from collections.abc import Iterable
 
 import torch
 
@@ -22,7 +24,7 @@ def choose_device(name: str) -> torch.device:
 def multiplies_bf16(device: torch.device) -> bool:
     """Return whether `device` multiplies bfloat16 matrices in hardware."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
         capabilities = torch.cpu.get_capabilities()
         return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") or capabilities.get("bf16"))
@@ -36,8 +38,32 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
 
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep what is freed: a step's tensors come back at once, instead of page by page from the kernel (Linux)."""
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(M_MMAP_THRESHOLD, 2**30)
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def adamw(
+    parameters: Iterable[torch.nn.Parameter] | list[dict[str, object]],
+    lr: float,
+    betas: tuple[float, float],
+    weight_decay: float,
+    device: torch.device,
+) -> torch.optim.AdamW:
+    """Return AdamW in its fused form, one pass over the parameters, which MPS lacks."""
+    return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=device.type != "mps")
+
+
 def prepare(execution: ExecutionRecipe) -> tuple[torch.device, torch.dtype]:
-    """Set this process's threads and return its device and matrix-product dtype."""
+    """Set this process's threads and memory habits; return its device and matrix-product dtype."""
+    keep_freed_memory()
     torch.set_num_threads(execution.threads)
     device = choose_device(execution.device)
     return device, choose_dtype(execution.precision, device)

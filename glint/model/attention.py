@@ -144,7 +144,7 @@ class LinearState:
         return LinearState(self.s_RHKK.index_select(0, rows), self.z_RHK.index_select(0, rows))
 
 
-def linear_attention(qkv_NX: Tensor, segments: list[Segment], heads: int, states: list[LinearState] | None = None) -> Tensor:
+def linear_attention(qkv_NX: Tensor, segments: list[Segment], heads: int, states: list[Any] | None = None) -> Tensor:
     """Return phi(q_t) S_t / max(phi(q_t) z_t, 1e-6) for every token, S_t and z_t summed over the row up to and with t.
 
     Where `states` is a list, the state after each row's last token is appended to it.
@@ -208,8 +208,8 @@ class SparseCache:
 
     def select(self, rows: Tensor) -> "SparseCache":
         """Return the cache of the rows `rows`, repeated or dropped as the index says."""
-        kept = (x.index_select(0, rows) for x in (self.k_RHCK, self.v_RHCK, self.positions_RC))
-        return SparseCache(*kept, self.window, self.stride)
+        k, v, positions = (x.index_select(0, rows) for x in (self.k_RHCK, self.v_RHCK, self.positions_RC))
+        return SparseCache(k, v, positions, self.window, self.stride)
 
     def write(self, rows: Tensor, positions: Tensor, k: Tensor, v: Tensor) -> None:
         """Keep the keys and values [n, H, K] of `positions` [n] of `rows` [n]; a row's positions come in ascending order."""
@@ -231,7 +231,7 @@ class SparseCache:
 
 
 def sparse_attention(
-    qkv_NX: Tensor, segments: list[Segment], heads: int, window: int, stride: int, caches: list[SparseCache] | None = None, longest: int = 0
+    qkv_NX: Tensor, segments: list[Segment], heads: int, window: int, stride: int, caches: list[Any] | None = None, longest: int = 0
 ) -> Tensor:
     """Return softmax attention over the visible positions, scale K^-0.5.
 

@@ -15,10 +15,9 @@ BF16_ROW_BLOCK = 32
 """On a CPU the first bf16 product of a new shape costs milliseconds (a kernel is generated), so row counts come in multiples of this."""
 
 
-def round_rows(count: Tensor | int, dtype: torch.dtype) -> Tensor | int:
-    """Return `count` rounded up to a row count whose kernel is likely to exist already."""
-    block = BF16_ROW_BLOCK if dtype == torch.bfloat16 else 1
-    return -(-count // block) * block
+def row_block(dtype: torch.dtype) -> int:
+    """Return the number of which row counts should be multiples, so that their kernels are likely to exist already."""
+    return BF16_ROW_BLOCK if dtype == torch.bfloat16 else 1
 
 
 class _Pad(torch.autograd.Function):

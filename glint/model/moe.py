@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
-from glint.model.layout import round_rows
+from glint.model.layout import row_block
 from glint.model.primitives import gated_mlp
 
 
@@ -63,6 +63,12 @@ def route(logits_NE: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     return torch.softmax(chosen, -1), experts
 
 
+def balance_loss(usage_LE: Tensor) -> Tensor:
+    """Return E * mean_e((mean_layers usage_e - 1/E)^2), 0 where every expert gets its share."""
+    experts = usage_LE.shape[1]
+    return experts * (usage_LE.mean(0) - 1 / experts).square().mean()
+
+
 def _sorted_slots(experts_NK: Tensor, counts_E: Tensor, padded_E: Tensor) -> Tensor:
     """Return the slot of every choice [N, k]: slots are sorted by expert, and expert e owns padded_E[e] of them, the last ones idle."""
     order = torch.argsort(experts_NK.flatten(), stable=True)
@@ -78,7 +84,8 @@ def mixture(residual_ND: Tensor, x_ND: Tensor, logits_NE: Tensor, up: Tensor, do
     """
     weights_NK, experts_NK = route(logits_NE, top_k)
     counts_E = torch.bincount(experts_NK.flatten(), minlength=logits_NE.shape[1])
-    padded_E = round_rows(counts_E, x_ND.dtype)
+    block = row_block(x_ND.dtype)
+    padded_E = (counts_E + block - 1) // block * block
     slot_of_choice = _sorted_slots(experts_NK, counts_E, padded_E)
     token_of_slot = slot_of_choice.new_zeros(int(padded_E.sum()))
     token_of_slot[slot_of_choice] = torch.arange(len(x_ND), device=x_ND.device)[:, None]

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 PAD, BOS, EOS, SEP = 0, 1, 2, 3
 CONTROL_IDS = 4
 VOCABULARY = CONTROL_IDS + 256
+NEWLINE = CONTROL_IDS + ord("\n")
 
 
 def encode(text: str, bos: bool = True, eos: bool = False) -> list[int]:

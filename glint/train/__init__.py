@@ -1,0 +1,1 @@
+"""The trainers: next-byte pretraining, and reinforcement learning with executable rewards."""

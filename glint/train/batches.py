@@ -1,0 +1,38 @@
+"""Rows of token ids as packed tensors."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from glint.model.layout import Layout, row_block
+from glint.tasks.tokenizer import PAD
+
+IGNORED = -100
+"""Target of a position that carries no loss."""
+
+
+def rounded_layout(lengths: Sequence[int], dtype: torch.dtype, prompt: int = 0) -> Layout:
+    """Return a layout whose rows are lengthened (with padding behind their end) until the token count is one that kernels exist for."""
+    rows = list(lengths)
+    longest = max(rows)
+    missing = -(prompt + sum(rows)) % row_block(dtype)
+    for index, length in enumerate(rows):
+        added = min(longest - length, missing)
+        rows[index] += added
+        missing -= added
+    rows[-1] += missing
+    return Layout(tuple(rows), prompt)
+
+
+def pack(rows: Sequence[Sequence[int]], layout: Layout, fill: int = PAD) -> Tensor:
+    """Return the ids of `rows` packed as `layout` says, rows that are shorter filled up."""
+    return torch.tensor(
+        [token for row, length in zip(rows, layout.lengths, strict=True) for token in [*row, *[fill] * (length - len(row))]]
+    )
+
+
+def next_token_batch(rows: Sequence[Sequence[int]], dtype: torch.dtype) -> tuple[Tensor, Tensor, Layout]:
+    """Return inputs [N], targets [N] (IGNORED behind a row's end) and the layout that predict each token from those before it."""
+    layout = rounded_layout([len(row) - 1 for row in rows], dtype)
+    return pack([row[:-1] for row in rows], layout), pack([row[1:] for row in rows], layout, IGNORED), layout
