@@ -22,6 +22,8 @@ rule all:
     """Everything: the report and all that it rests on (default)."""
     input:
         everything,
+    message:
+        "Run {RUN} is complete"
 
 
 include: "rules/corpus.smk"

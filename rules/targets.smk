@@ -5,6 +5,8 @@ rule data:
     """Examples, token ids and data cards of every seed."""
     input:
         every("corpus", "examples.parquet", "tokens.safetensors", "data_card.json"),
+    message:
+        "The data are ready: run {RUN}"
 
 
 rule pretrain:
@@ -12,12 +14,16 @@ rule pretrain:
     input:
         every("pretrain", "weights.json"),
         every("select", "selection.json"),
+    message:
+        "Pretraining is done: run {RUN}"
 
 
 rule rl:
     """RL checkpoints and rollouts of every seed and arm."""
     input:
         every("rl", "weights.json", "rollouts.parquet"),
+    message:
+        "RL is done: run {RUN}"
 
 
 rule evaluate:
@@ -27,6 +33,8 @@ rule evaluate:
         every("evaluate/before", "completions.parquet"),
         every("evaluate/curve", "completions.parquet"),
         every("evaluate/after", "completions.parquet"),
+    message:
+        "The evaluations are done: run {RUN}"
 
 
 rule statistics:
@@ -34,18 +42,24 @@ rule statistics:
     input:
         rules.analyse_studies.output,
         rules.compare_claims.output,
+    message:
+        "The tables are ready: run {RUN}"
 
 
 rule figures:
     """Every figure (SVG)."""
     input:
         rules.draw_figures.output,
+    message:
+        "The figures are ready: run {RUN}"
 
 
 rule report:
     """The report, one page."""
     input:
         rules.render_report.output,
+    message:
+        "The report is ready: run {RUN}"
 
 
 rule dag:

@@ -27,15 +27,15 @@ def arguments(description: str | None, paths: str, optional: str = "") -> argpar
 
 
 @contextmanager
-def job(given: argparse.Namespace, recipe: Path | None = None) -> Iterator[None]:
-    """Run the body as a job: it dies with `given.parent`, its slice is written to `recipe`, and a foreseen error ends in one sentence."""
+def job(given: argparse.Namespace, recipe: Path | None = None, *foreseen: type[Exception]) -> Iterator[None]:
+    """Run the body as a job that ends with its parent; then write its slice to `recipe`. Bad input and what is `foreseen` is one sentence."""
     if given.parent is not None:
         follow(given.parent)
     try:
         yield
         if recipe is not None:
             write_text(recipe, given.job + "\n")
-    except (ValueError, ArithmeticError, OSError) as error:
+    except (ValueError, OSError, *foreseen) as error:
         sys.exit(f"error: {error}")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from glint.config.evaluation import EvaluateJob
 from glint.evaluate import evaluate
 from glint.files import read_json
+from glint.verify.pool import VerifierError
 from pipeline.job import arguments, job
 
 
@@ -26,7 +27,7 @@ def layers(names: Sequence[str], pretrained: Path, selection: Path | None, train
 def main() -> None:
     """Evaluate the checkpoints that the job names on `examples` (Parquet), write `out` (Parquet)."""
     given = arguments(__doc__, "examples pretrained out recipe", optional="selection trained")
-    with job(given, given.recipe):
+    with job(given, given.recipe, VerifierError):
         asked = EvaluateJob.model_validate_json(given.job)
         evaluate(asked, layers(asked.checkpoints, given.pretrained, given.selection, given.trained), given.examples, given.out)
 
