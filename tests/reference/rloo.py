@@ -44,13 +44,14 @@ def response_mask(sample: Sample, padded_length: int) -> list[bool]:
     return [start <= t < end for t in range(padded_length)]
 
 
-def response_log_probs(logits_TV: Tensor, sample: Sample, temperature: float) -> Tensor:
-    """Return log p of each response token; the token at position t is predicted by the logits at t - 1."""
+def response_log_probs(logits_TV: Tensor, sample: Sample, temperature: float, never_sampled: tuple[int, ...] = ()) -> Tensor:
+    """Return log p of each response token among the ids that can be sampled; the logits at t - 1 predict the token at t."""
     ids = sample.prompt + sample.response
+    possible = [v for v in range(logits_TV.shape[1]) if v not in never_sampled]
     log_probs = []
     for t in range(len(sample.prompt), len(ids)):
         scaled_V = logits_TV[t - 1] / temperature
-        log_probs.append(scaled_V[ids[t]] - scaled_V.logsumexp(dim=0))
+        log_probs.append(scaled_V[ids[t]] - scaled_V[possible].logsumexp(dim=0))
     return torch.stack(log_probs)
 
 

@@ -137,6 +137,12 @@ def test_temperature_divides_the_logits() -> None:
     assert rloo.response_log_probs(logits, sample, temperature=0.5).item() == pytest.approx(math.log(4 / 5))
 
 
+def test_ids_that_are_never_sampled_have_no_share() -> None:
+    logits = torch.tensor([[5.0, 0.0, math.log(3)], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    sample = rloo.Sample(prompt=[0], response=[2])
+    assert rloo.response_log_probs(logits, sample, temperature=1.0, never_sampled=(0,)).item() == pytest.approx(math.log(3 / 4))
+
+
 @pytest.mark.parametrize(("length", "loss"), [("token_mean", -0.5), ("sum", 3.5), ("batch_tokens", 1.75)])
 def test_loss_by_hand(length: rloo.Length, loss: float) -> None:
     log_probs = [torch.tensor([-1.0, -2.0, -3.0], dtype=torch.float64), torch.tensor([-5.0], dtype=torch.float64)]
