@@ -154,7 +154,7 @@ class GroupTrainer:
         if not bool(torch.isfinite(norm)):
             raise ValueError(f"group {self.group} of seed {self.job.seed}: the gradient norm is {norm.item()}; lower rl.lr")
         self.optimiser.step()
-        return {"loss": loss.item(), "kl": float(kl), "grad_norm": norm.item(), "scores": scores_G.tolist()}
+        return {"loss": loss.item(), "kl": kl.item(), "grad_norm": norm.item(), "scores": scores_G.tolist()}
 
     def log_probs(self, model: Decoder, task: Task, responses: list[list[int]]) -> Tensor:
         """Return log p of every response token, packed; the prompt is computed once for all rows.
