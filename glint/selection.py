@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from glint.config.jobs import SelectJob
+from glint.config.selection import SelectJob
 
 
 def select(job: SelectJob, completions: pd.DataFrame) -> dict[str, Any]:

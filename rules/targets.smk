@@ -72,7 +72,7 @@ rule dag:
         picture=str(ROOT / "docs/pipeline.mmd"),
         python=sys.executable,
     shell:
-        "{params.python:q} -m snakemake --snakefile {params.snakefile:q} --rulegraph mermaid-js report > {params.picture:q} 2> {log}"
+        "PYTHONHASHSEED=0 {params.python:q} -m snakemake --snakefile {params.snakefile:q} --rulegraph mermaid-js report > {params.picture:q} 2> {log}"
 
 
 rule clean_intermediates:

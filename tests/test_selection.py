@@ -3,8 +3,7 @@
 import pandas as pd
 import pytest
 
-from glint.config.jobs import SelectJob
-from glint.config.selection import SelectionRecipe
+from glint.config.selection import SelectionRecipe, SelectJob
 from glint.selection import select
 
 

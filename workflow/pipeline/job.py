@@ -28,7 +28,7 @@ def arguments(description: str | None, paths: str, optional: str = "") -> argpar
 
 @contextmanager
 def job(given: argparse.Namespace, recipe: Path | None = None, *foreseen: type[Exception]) -> Iterator[None]:
-    """Run the body as a job that ends with its parent; then write its slice to `recipe`. Bad input and what is `foreseen` is one sentence."""
+    """Run the body as a job: it ends with its parent, and bad input or a `foreseen` error is one sentence. Then write `recipe`."""
     if given.parent is not None:
         follow(given.parent)
     try:
