@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from glint.asking import Task, judged, read_tasks
 from glint.config.evaluation import EvaluateJob
 from glint.device import prepare
 from glint.files import replacing
@@ -15,7 +16,6 @@ from glint.model import checkpoint
 from glint.model.decoder import Decoder
 from glint.randomness import torch_generator
 from glint.tasks.tokenizer import NEWLINE, encode
-from glint.train.rloo import Task, judged, read_tasks
 from glint.verify import Candidate, Verdict, Verifier, property_cases
 
 ROWS_AT_A_TIME = 256

@@ -7,7 +7,6 @@ masks control ids only while sampling; divides by length; ends a sample as soon 
 import copy
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,48 +17,21 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
+from glint.asking import Task, judged, read_tasks
 from glint.config.rl import RLJob, RLRecipe
 from glint.device import adamw, peak_mib, prepare
-from glint.files import read_json, replacing, write_json, write_text
+from glint.files import read_json, read_parquet, replacing, write_json, write_text
 from glint.generate import Completion, draw_uniforms, generate
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
 from glint.randomness import rng, torch_generator
-from glint.tasks.tokenizer import decode, encode
+from glint.tasks.tokenizer import encode
 from glint.train.batches import IGNORED, next_token_batch, pack, rounded_layout
 from glint.train.objective import advantages, kl_k3, policy_loss, scores, token_log_probs
 from glint.train.pretrain import read_rows
 from glint.train.progress import Progress, receipt
 from glint.train.state import StateStore
-from glint.verify import Candidate, Verdict, Verifier, is_complete, read_cases
-
-
-@dataclass(frozen=True)
-class Task:
-    """One prompt and what decides about its completions."""
-
-    index: int
-    family: str
-    identity: str
-    argument: str
-    prompt: str
-    cases: str
-
-    def candidate(self, ids: list[int]) -> Candidate:
-        """Return the program that the prompt and `ids` make."""
-        return Candidate(self.prompt.encode() + decode(ids), self.identity, self.argument, read_cases(self.cases))
-
-    def is_complete(self, ids: list[int]) -> bool:
-        """Return whether `ids` complete the wanted function."""
-        return is_complete(self.prompt.encode() + decode(ids), self.identity, self.argument)
-
-
-def read_tasks(examples: Path, split: str, families: tuple[str, ...]) -> list[Task]:
-    """Return the tasks of one split and of `families` (empty: all), in the order of the file."""
-    table = pd.read_parquet(examples)
-    table = table[(table["split"] == split) & (table["family"].isin(families) | (not families))]
-    columns = ["family", "identity", "argument", "prompt", "cases"]
-    return [Task(index, *row) for index, row in enumerate(table[columns].itertuples(index=False, name=None))]
+from glint.verify import Verdict, Verifier
 
 
 def ordered_prompts(tasks: list[Task], groups: int, seed: int) -> list[Task]:
@@ -247,22 +219,9 @@ class GroupTrainer:
         self.group, self.seconds = state["counts"]["group"], state["counts"]["seconds"]
 
 
-def judged(ids: list[int], ended: str, verdict: Verdict) -> dict[str, Any]:
-    """Return the columns that every judged completion has."""
-    return {
-        "completion": decode(ids).decode(errors="backslashreplace"),
-        "tokens": len(ids),
-        "ended": ended,
-        "verdict": verdict.verdict,
-        "reason": verdict.reason,
-        "cases_passed": verdict.passed,
-        "cases_total": verdict.total,
-    }
-
-
 def _replay_rows(examples: Path, tokens: Path, recipe: RLRecipe) -> list[list[int]]:
     """Return the pretraining rows of the replayed families: those named, else those that RL does not train."""
-    table = pd.read_parquet(examples, columns=["family", "split"])
+    table = read_parquet(examples)
     families = table.loc[table["split"] == "pretrain", "family"]
     wanted = families.isin(recipe.replay.families) if recipe.replay.families else ~families.isin(recipe.families)
     return [row for row, kept in zip(read_rows(tokens, 2**31), wanted, strict=True) if kept]

@@ -10,12 +10,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from glint.asking import read_tasks
 from glint.config.execution import ExecutionRecipe
 from glint.config.rl import RLJob, RLRecipe
 from glint.generate import NEVER_SAMPLED, Completion, choose, draw_uniforms
 from glint.tasks.tokenizer import EOS, NEWLINE, encode
 from glint.train import objective, rloo
-from glint.train.rloo import GroupTrainer, read_tasks
+from glint.train.rloo import GroupTrainer
 from glint.verify import Verifier, VerifierError
 from tests.train.tiny import CPU, School, ScriptedVerifier, metrics, rl_job, rollouts
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from glint.asking import Task
 from glint.config.execution import ExecutionRecipe
 from glint.config.model import ModelRecipe
 from glint.config.rl import KLRecipe, ReplayRecipe, RLJob, RLRecipe
@@ -16,7 +17,7 @@ from glint.generate import NEVER_SAMPLED, Completion
 from glint.model import checkpoint
 from glint.tasks.tokenizer import EOS, decode, encode
 from glint.train import objective
-from glint.train.rloo import GroupTrainer, Task
+from glint.train.rloo import GroupTrainer
 from tests.reference import hybrid, rloo
 from tests.reference.adapter import decoder, in_reference_shape, production_name
 from tests.reference.agreement import relative_error
