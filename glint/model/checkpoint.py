@@ -22,7 +22,10 @@ def save(model: Decoder, folder: Path, *, base: Path | None = None) -> None:
     named = model.named_parameters() if base is None else model.trainable().items()
     tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in named}
     with replacing(folder / WEIGHTS) as temporary:
-        save_file(tensors, temporary)
+        try:
+            save_file(tensors, temporary)
+        except SafetensorError as error:
+            raise OSError(f"{folder / WEIGHTS} could not be written ({error})") from error
     config: dict[str, Any] = {"format_version": FORMAT_VERSION, "model": model.recipe.model_dump(mode="json")}
     if base is not None:
         config["base_sha256"] = sha256(base / WEIGHTS)
@@ -39,7 +42,7 @@ def load(folders: Iterable[Path], device: torch.device, dtype: torch.dtype) -> D
     model = Decoder(ModelRecipe.model_validate(config["model"]), dtype)
     _fill(model, base, complete=True)
     for folder in over:
-        if _config(folder)["base_sha256"] != sha256(base / WEIGHTS):
+        if _config(folder).get("base_sha256") != sha256(base / WEIGHTS):
             raise ValueError(f"{folder} was trained from other weights than those in {base}")
         _fill(model, folder, complete=False)
     return model.to(device)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
@@ -87,7 +88,10 @@ class Pretrainer:
 
 def read_rows(tokens: Path, sequence: int) -> list[list[int]]:
     """Return the pretraining rows in the file `tokens`, each cut to `sequence` ids."""
-    stored = load_file(tokens)
+    try:
+        stored = load_file(tokens)
+    except SafetensorError as error:
+        raise ValueError(f"{tokens} is damaged ({error}); delete it and run again") from error
     ids, offsets = stored["ids"].long().tolist(), stored["offsets"].tolist()
     return [ids[start : min(end, start + sequence)] for start, end in itertools.pairwise(offsets)]
 

@@ -68,7 +68,10 @@ class StateStore:
         """Write `state` under a name of its own, point to it, and drop the older ones."""
         path = self.folder / f"state-{position:06d}.pt"
         with replacing(path) as temporary:
-            torch.save(state, temporary)
+            try:
+                torch.save(state, temporary)
+            except RuntimeError as error:  # what torch makes of a failed write
+                raise OSError(f"{path} could not be written; is the disk full?") from error
         write_json(self.folder / "state.json", {"file": path.name, "sha256": sha256(path), "position": position})
         for older in self.folder.glob("state-*.pt"):
             if older != path:
