@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import relu, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from glint.model.layout import Indices, Layout
 from glint.model.primitives import rotate
@@ -32,29 +32,33 @@ class Segment:
 
 
 def feature_map(x: Tensor) -> Tensor:
-    """Return phi(x) = elu(x) + 1, positive (Katharopoulos et al., 2020)."""
-    return torch.exp(x.clamp(max=0)).add_(relu(x))
+    """Return phi(x) = elu(x) + 1, positive (Katharopoulos et al., 2020): x + 1 above 0 and exp(x) below, overwriting float32 `x`."""
+    above = (x + 1).clamp_(min=1)
+    return torch.minimum(x.exp_(), above, out=x)
 
 
 class _Project(torch.autograd.Function):
-    """Split padded qkv into rotated q and k and plain v, [R, H, T, K] each; q and k pass phi where `linear`."""
+    """Split padded qkv into rotated q and k and plain v, [R, H, T, K] each.
+
+    For linear attention q and k pass phi, and all take the compute dtype; for softmax attention all are float32.
+    """
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, angles: Tensor, linear: bool) -> tuple[Tensor, Tensor, Tensor]:
         qk_2RHTK = rotate(qkv[:, :, :2].permute(2, 0, 3, 1, 4).contiguous(), angles)
         if linear:
             qk_2RHTK = feature_map(qk_2RHTK)
-        qk_2RHTK = qk_2RHTK.to(qkv.dtype)
-        ctx.linear = linear
-        ctx.save_for_backward(angles, qk_2RHTK)
-        return qk_2RHTK[0], qk_2RHTK[1], qkv[:, :, 2].transpose(1, 2).contiguous()
+            qk_2RHTK = qk_2RHTK.to(qkv.dtype)
+        ctx.linear, ctx.dtype = linear, qkv.dtype
+        ctx.save_for_backward(angles, qk_2RHTK if linear else None)
+        return qk_2RHTK[0], qk_2RHTK[1], qkv[:, :, 2].transpose(1, 2).to(qk_2RHTK.dtype).contiguous()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_q: Tensor, grad_k: Tensor, grad_v: Tensor) -> tuple[Tensor, None, None]:
         angles, qk_2RHTK = ctx.saved_tensors
         rows, heads, positions, size = grad_q.shape
-        grad_qkv = grad_q.new_empty(rows, positions, 3, heads, size)
+        grad_qkv = grad_q.new_empty(rows, positions, 3, heads, size, dtype=ctx.dtype)
         for part, grad in enumerate((grad_q, grad_k)):
             # phi'(x) is 1 for x > 0 and exp(x) = phi(x) elsewhere: min(phi, 1)
             grad_rotated = grad * qk_2RHTK[part].clamp(max=1) if ctx.linear else grad
@@ -99,24 +103,22 @@ class _LinearRows(torch.autograd.Function):
 
 
 class _SoftmaxRows(torch.autograd.Function):
-    """softmax(q k^T K^-0.5 + mask) v with the softmax in float32; the fused CPU kernel is slower at these lengths."""
+    """softmax(q k^T K^-0.5 + mask) v in float32: at these lengths that beats the fused kernel and a mix of precisions."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask_TT: Tensor) -> Tensor:
-        scale = q.shape[-1] ** -0.5
-        scores = torch.matmul(q, k.transpose(-1, -2)).float().mul_(scale).add_(mask_TT)
-        shares = torch.softmax(scores, -1).to(q.dtype)
-        ctx.save_for_backward(q, k, v, shares)
-        ctx.scale = scale
+        scaled_q = q * q.shape[-1] ** -0.5
+        shares = torch.softmax((scaled_q @ k.transpose(-1, -2)).add_(mask_TT), -1)
+        ctx.save_for_backward(scaled_q, k, v, shares)
         return shares @ v
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        q, k, v, shares = ctx.saved_tensors
-        grad_shares = (grad @ v.transpose(-1, -2)).float()
-        grad_scores = torch._softmax_backward_data(grad_shares, shares.float(), -1, torch.float32).mul_(ctx.scale).to(q.dtype)
-        return grad_scores @ k, grad_scores.transpose(-1, -2) @ q, shares.transpose(-1, -2) @ grad, None
+        scaled_q, k, v, shares = ctx.saved_tensors
+        grad_scores = torch._softmax_backward_data(grad @ v.transpose(-1, -2), shares, -1, torch.float32)
+        grad_q = (grad_scores @ k).mul_(k.shape[-1] ** -0.5)
+        return grad_q, grad_scores.transpose(-1, -2) @ scaled_q, shares.transpose(-1, -2) @ grad, None
 
 
 def _split(qkv_NX: Tensor, segment: Segment, heads: int, linear: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -250,7 +252,7 @@ def sparse_attention(
             key_positions = torch.cat([past[2], positions])
         hidden_TT = ~visible(positions, key_positions, window, stride)
         mask_TT = torch.zeros(hidden_TT.shape, device=q.device).masked_fill_(hidden_TT, float("-inf"))
-        outputs.append(_merge(_SoftmaxRows.apply(q, keys, values, mask_TT), segment))
+        outputs.append(_merge(_SoftmaxRows.apply(q, keys, values, mask_TT).to(qkv_NX.dtype), segment))
         past = (keys, values, key_positions)
         start += segment.longest
     if caches is not None and past is not None:
@@ -278,10 +280,10 @@ def sparse_step(qkv_RX: Tensor, angles_RK: Tensor, positions_R: Tensor, cache: S
     """Add one position a row to `cache` in place and return its attended values [R, D]."""
     heads, size = cache.k_RHCK.shape[1], cache.k_RHCK.shape[3]
     q, k, v = qkv_RX.view(-1, 3, heads, size).unbind(1)
-    q, k = (rotate(x, angles_RK[:, None]).to(qkv_RX.dtype) for x in (q, k))
-    cache.write(torch.arange(len(q), device=q.device), positions_R, k, v)
+    q, k = (rotate(x, angles_RK[:, None]) for x in (q, k))
+    cache.write(torch.arange(len(q), device=q.device), positions_R, k, v.float())
     mask = cache.seen(positions_R)[:, None, None]
-    return scaled_dot_product_attention(q[:, :, None], cache.k_RHCK, cache.v_RHCK, attn_mask=mask).flatten(1)
+    return scaled_dot_product_attention(q[:, :, None], cache.k_RHCK, cache.v_RHCK, attn_mask=mask).flatten(1).to(qkv_RX.dtype)
 
 
 def segments_of(layout: Layout, angles: Tensor) -> list[Segment]:

@@ -15,46 +15,50 @@ from glint.model.primitives import gated_mlp
 
 
 class _Dispatch(torch.autograd.Function):
-    """Copy tokens into slots sorted by expert; the gradient of a token is the sum over its slots."""
+    """Copy tokens into slots sorted by expert, then once more in order for the shared expert.
+
+    The gradient of a token is the sum over its slots.
+    """
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, token_of_slot: Tensor, slot_of_choice: Tensor) -> Tensor:
         ctx.save_for_backward(slot_of_choice)
-        return x_ND.index_select(0, token_of_slot)
+        return x_ND.index_select(0, torch.cat([token_of_slot, torch.arange(len(x_ND), device=x_ND.device)]))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (slot_of_choice,) = ctx.saved_tensors
-        total = grad.index_select(0, slot_of_choice[:, 0])
-        for choice in slot_of_choice.unbind(1)[1:]:
+        total = grad[-len(slot_of_choice) :].clone()
+        for choice in slot_of_choice.unbind(1):
             total += grad.index_select(0, choice)
         return total, None, None
 
 
 class _Gather(torch.autograd.Function):
-    """Return residual + shared + sum_j weight_j routed_j, float32; routed rows are sorted by expert."""
+    """Return residual + shared + sum_j weight_j routed_j, float32; `y` holds the slots, then the shared expert's rows."""
 
     @staticmethod
-    def forward(
-        ctx: Any, residual_ND: Tensor, shared_ND: Tensor, routed: Tensor, weights_NK: Tensor, token_of_slot: Tensor, slot_of_choice: Tensor
-    ) -> Tensor:
-        ctx.save_for_backward(routed, weights_NK, token_of_slot, slot_of_choice)
-        total = residual_ND + shared_ND
+    def forward(ctx: Any, residual_ND: Tensor, y: Tensor, weights_NK: Tensor, token_of_slot: Tensor, slot_of_choice: Tensor) -> Tensor:
+        ctx.save_for_backward(y, weights_NK, token_of_slot, slot_of_choice)
+        total = residual_ND + y[len(token_of_slot) :]
         for weight, slots in zip(weights_NK.unbind(1), slot_of_choice.unbind(1), strict=True):
-            total += routed.index_select(0, slots) * weight[:, None]
+            total.addcmul_(y.index_select(0, slots).float(), weight[:, None])
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor | None, ...]:
-        routed, weights_NK, token_of_slot, slot_of_choice = ctx.saved_tensors
-        weight_of_slot = weights_NK.new_zeros(len(routed)).index_copy_(0, slot_of_choice.flatten(), weights_NK.flatten())
-        rounded = grad_ND.to(routed.dtype)
-        expanded = rounded.index_select(0, token_of_slot)
-        per_slot = torch.linalg.vecdot(expanded, routed).float()
+        y, weights_NK, token_of_slot, slot_of_choice = ctx.saved_tensors
+        slots = len(token_of_slot)
+        weight_of_slot = y.new_zeros(slots).index_copy_(0, slot_of_choice.flatten(), weights_NK.flatten().to(y.dtype))
+        grad_y = torch.empty_like(y)
+        grad_y[slots:] = grad_ND
+        torch.index_select(grad_y[slots:], 0, token_of_slot, out=grad_y[:slots])
+        per_slot = torch.linalg.vecdot(grad_y[:slots], y[:slots]).float()
         grad_weights = per_slot.index_select(0, slot_of_choice.flatten()).view_as(weights_NK)
-        return grad_ND, rounded, expanded.mul_(weight_of_slot.to(routed.dtype)[:, None]), grad_weights, None, None
+        grad_y[:slots].mul_(weight_of_slot[:, None])
+        return grad_ND, grad_y, grad_weights, None, None
 
 
 def route(logits_NE: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
@@ -89,9 +93,8 @@ def mixture(residual_ND: Tensor, x_ND: Tensor, logits_NE: Tensor, up: Tensor, do
     slot_of_choice = _sorted_slots(experts_NK, counts_E, padded_E)
     token_of_slot = slot_of_choice.new_zeros(int(padded_E.sum()))
     token_of_slot[slot_of_choice] = torch.arange(len(x_ND), device=x_ND.device)[:, None]
-    routed = gated_mlp(_Dispatch.apply(x_ND, token_of_slot, slot_of_choice), up[:-1], down[:-1], padded_E.tolist())
-    shared = gated_mlp(x_ND, up[-1:], down[-1:], [len(x_ND)])
-    total = _Gather.apply(residual_ND, shared, routed, weights_NK, token_of_slot, slot_of_choice)
+    y = gated_mlp(_Dispatch.apply(x_ND, token_of_slot, slot_of_choice), up, down, [*padded_E.tolist(), len(x_ND)])
+    total = _Gather.apply(residual_ND, y, weights_NK, token_of_slot, slot_of_choice)
     return total, counts_E / counts_E.sum()
 
 

@@ -72,8 +72,10 @@ class _GatedMLP(torch.autograd.Function):
         x_ND, up_E2FD, down_EFD, gate_NF, value_NF = ctx.saved_tensors
         grad_x_ND = torch.empty_like(x_ND)
         grad_up, grad_down = (
-            torch.zeros_like(w) if wanted else None for w, wanted in zip((up_E2FD, down_EFD), ctx.needs_input_grad[1:3], strict=True)
+            _like(weight, ctx.segments) if wanted else None
+            for weight, wanted in zip((up_E2FD, down_EFD), ctx.needs_input_grad[1:3], strict=True)
         )
+        begun: set[int] = set()
         for expert, rows in ctx.segments:
             gate, value, x, grad = gate_NF[rows], value_NF[rows], x_ND[rows], grad_ND[rows]
             activated = silu(gate)
@@ -81,12 +83,30 @@ class _GatedMLP(torch.autograd.Function):
             grad_value = grad_product * activated
             grad_gate = torch.ops.aten.silu_backward(grad_product.mul_(value), gate)
             torch.mm(grad_gate, up_E2FD[expert, 0], out=grad_x_ND[rows]).addmm_(grad_value, up_E2FD[expert, 1])
+            accumulate = expert in begun
+            begun.add(expert)
             if grad_up is not None:
-                grad_up[expert, 0].addmm_(grad_gate.t(), x)
-                grad_up[expert, 1].addmm_(grad_value.t(), x)
+                _add_product(grad_up[expert, 0], grad_gate.t(), x, accumulate)
+                _add_product(grad_up[expert, 1], grad_value.t(), x, accumulate)
             if grad_down is not None:
-                grad_down[expert].addmm_(activated.mul_(value).t(), grad)
+                _add_product(grad_down[expert], activated.mul_(value).t(), grad, accumulate)
         return grad_x_ND, grad_up, grad_down, None
+
+
+def _like(weight_EXX: Tensor, segments: list[tuple[int, slice]]) -> Tensor:
+    """Return an uninitialised gradient, zero for the experts that no row passes."""
+    grad = torch.empty_like(weight_EXX)
+    for idle in set(range(len(weight_EXX))) - {expert for expert, _ in segments}:
+        grad[idle].zero_()
+    return grad
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor, accumulate: bool) -> None:
+    """Add left @ right to `total`, or write it there: without a sum to read the product is nearly twice as fast in bf16."""
+    if accumulate:
+        total.addmm_(left, right)
+    else:
+        torch.mm(left, right, out=total)
 
 
 def _segments(counts: Sequence[int], device: torch.device) -> list[tuple[int, slice]]:

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from glint.model.layout import Layout, row_block
 from glint.tasks.tokenizer import PAD
 
+Row = Sequence[int] | NDArray[np.uint16]
 IGNORED = -100
 """Target of a position that carries no loss."""
 
@@ -25,14 +28,17 @@ def rounded_layout(lengths: Sequence[int], dtype: torch.dtype, prompt: int = 0) 
     return Layout(tuple(rows), prompt)
 
 
-def pack(rows: Sequence[Sequence[int]], layout: Layout, fill: int = PAD) -> Tensor:
+def pack(rows: Sequence[Row], layout: Layout, fill: int = PAD) -> Tensor:
     """Return the ids of `rows` packed as `layout` says, rows that are shorter filled up."""
-    return torch.tensor(
-        [token for row, length in zip(rows, layout.lengths, strict=True) for token in [*row, *[fill] * (length - len(row))]]
-    )
+    packed = np.full(sum(layout.lengths), fill, dtype=np.int64)
+    start = 0
+    for row, length in zip(rows, layout.lengths, strict=True):
+        packed[start : start + len(row)] = row
+        start += length
+    return torch.from_numpy(packed)
 
 
-def next_token_batch(rows: Sequence[Sequence[int]], dtype: torch.dtype) -> tuple[Tensor, Tensor, Layout]:
+def next_token_batch(rows: Sequence[Row], dtype: torch.dtype) -> tuple[Tensor, Tensor, Layout]:
     """Return inputs [N], targets [N] (IGNORED behind a row's end) and the layout that predict each token from those before it."""
     layout = rounded_layout([len(row) - 1 for row in rows], dtype)
     return pack([row[:-1] for row in rows], layout), pack([row[1:] for row in rows], layout, IGNORED), layout

@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
@@ -86,13 +88,13 @@ class Pretrainer:
             setattr(self, name, value)
 
 
-def read_rows(tokens: Path, sequence: int) -> list[list[int]]:
+def read_rows(tokens: Path, sequence: int) -> list[NDArray[np.uint16]]:
     """Return the pretraining rows in the file `tokens`, each cut to `sequence` ids."""
     try:
         stored = load_file(tokens)
     except SafetensorError as error:
         raise ValueError(f"{tokens} is damaged ({error}); delete it and run again") from error
-    ids, offsets = stored["ids"].long().tolist(), stored["offsets"].tolist()
+    ids, offsets = stored["ids"], stored["offsets"].tolist()
     return [ids[start : min(end, start + sequence)] for start, end in itertools.pairwise(offsets)]
 
 

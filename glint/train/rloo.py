@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
@@ -219,7 +220,7 @@ class GroupTrainer:
         self.group, self.seconds = state["counts"]["group"], state["counts"]["seconds"]
 
 
-def _replay_rows(examples: Path, tokens: Path, recipe: RLRecipe) -> list[list[int]]:
+def _replay_rows(examples: Path, tokens: Path, recipe: RLRecipe) -> list[NDArray[np.uint16]]:
     """Return the pretraining rows of the replayed families: those named, else those that RL does not train."""
     table = read_parquet(examples)
     families = table.loc[table["split"] == "pretrain", "family"]

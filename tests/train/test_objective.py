@@ -220,7 +220,7 @@ def test_replay_adds_the_cross_entropy_of_its_rows(desk: Desk) -> None:
     done = trainer.update(TASK, completions(), torch.zeros(4))
     leaves = {name: weight.clone().requires_grad_() for name, weight in random_weights().items()}
     surprise = []
-    for row in trainer.replay:
+    for row in (row.tolist() for row in trainer.replay):
         logits = hybrid.forward(leaves, MODEL, torch.tensor([row[:-1]]))[0]
         surprise.append(hybrid.cross_entropy(logits, torch.tensor([row[1:]])) * (len(row) - 1))
     loss = sum(surprise) / sum(len(row) - 1 for row in trainer.replay)
