@@ -1,16 +1,24 @@
 """One finished run of the tiny config, and copies of it."""
 
+import fcntl
+
 import pytest
 
 from tests.pipeline.checkout import Checkout
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory):
-    """Run the tiny config from corpus to report, once; tests only read it."""
-    checkout = Checkout.fresh(tmp_path_factory.mktemp("finished") / "checkout")
-    checkout.snakemake("--cores", "2")
-    return checkout
+def finished(tmp_path_factory, worker_id):
+    """Run the tiny config from corpus to report, once for all workers of the test run; tests only read it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "finished"
+    with (folder.with_suffix(".lock")).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            running = Checkout.fresh(folder.with_name("running"))
+            running.snakemake("--cores", "2")
+            running.path.rename(folder)
+    return Checkout(folder)
 
 
 @pytest.fixture

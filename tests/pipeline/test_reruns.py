@@ -5,8 +5,6 @@ import subprocess
 import pytest
 import yaml
 
-pytestmark = pytest.mark.xdist_group("pipeline")
-
 REPORT = {"draw_figures": 1, "render_report": 1}
 TABLES = {"analyse_studies": 1, "compare_claims": 1, **REPORT}
 ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1}
