@@ -29,13 +29,14 @@ def arguments(description: str | None, paths: str, optional: str = "") -> argpar
 @contextmanager
 def job(given: argparse.Namespace, recipe: Path | None = None, *foreseen: type[Exception]) -> Iterator[None]:
     """Run the body as a job: it ends with its parent, and bad input or a `foreseen` error is one sentence. Then write `recipe`."""
+    expected: tuple[type[Exception], ...] = (ValueError, OSError, *foreseen)
     if given.parent is not None:
         follow(given.parent)
     try:
         yield
         if recipe is not None:
             write_text(recipe, given.job + "\n")
-    except (ValueError, OSError, *foreseen) as error:
+    except expected as error:
         sys.exit(f"error: {error}")
 
 
