@@ -2,8 +2,8 @@
 
 import pytest
 
-from glint.train.pretrain import pretrain
-from tests.train.tiny import STEPS, School, pretrain_job, select, step_name, write_corpus
+from glint.train.pretrain import pretrain, step_name
+from tests.train.tiny import STEPS, School, pretrain_job, select, write_corpus
 
 
 @pytest.fixture(scope="session")

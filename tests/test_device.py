@@ -1,5 +1,7 @@
 """Choice of device and precision, on machines that this one is not."""
 
+import resource
+import sys
 from typing import Any
 
 import pytest
@@ -98,9 +100,9 @@ def test_peak_memory_is_counted_in_bytes_on_macos_and_in_kib_elsewhere(monkeypat
     class Usage:
         ru_maxrss = 2**21
 
-    monkeypatch.setattr(device.resource, "getrusage", lambda _: Usage)
+    monkeypatch.setattr(resource, "getrusage", lambda _: Usage)
     for platform, mib in (("darwin", 2), ("linux", 2048)):
-        monkeypatch.setattr(device.sys, "platform", platform)
+        monkeypatch.setattr(sys, "platform", platform)
         assert device.peak_mib(CPU) == mib
 
 

@@ -28,13 +28,13 @@ KEYS = ["checkpoint", "mode", "identity", "sample"]
 
 
 def job(split: str = "confirm", sampled: bool = True, families: tuple[str, ...] = (), seed: int = 3, **changes: Any) -> EvaluateJob:
-    recipe = {"samples": 3, "k": (1, 3), "temperature": 1.0, "max_new_tokens": 24, "property_inputs": 100} | changes
+    recipe: dict[str, Any] = {"samples": 3, "k": (1, 3), "temperature": 1.0, "max_new_tokens": 24, "property_inputs": 100} | changes
     return EvaluateJob(evaluation=EvaluationRecipe(**recipe), execution=CPU, split=split, sampled=sampled, families=families, seed=seed)
 
 
 def run(school: School, folder: Path, asked: EvaluateJob, *names: str) -> pd.DataFrame:
     """Evaluate checkpoints of the school (the last one, if none is named) and return the table."""
-    checkpoints = {name: (school.pretrained / name,) for name in names or (school.start.name,)}
+    checkpoints: dict[str, tuple[Path, ...]] = {name: (school.pretrained / name,) for name in names or (school.start.name,)}
     out = folder / "completions.parquet"
     evaluate(asked, checkpoints, school.examples, out)
     return pd.read_parquet(out)
@@ -219,7 +219,7 @@ def refused(school: School, folder: Path, asked: EvaluateJob, *folders: Path) ->
     """Return the one sentence in which an evaluation ends; nothing may have been written."""
     out = folder / "completions.parquet"
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - each test checks the whole sentence
-        evaluate(asked, {"step-0120": folders or (school.start,)}, school.examples, out)
+        evaluate(asked, {"asked": folders or (school.start,)}, school.examples, out)
     assert not out.exists()
     assert not list(folder.glob(".*"))
     assert len(str(caught.value).splitlines()) == 1

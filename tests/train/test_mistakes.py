@@ -143,9 +143,9 @@ def test_denominators_count_sampled_tokens_alone(school: School, rule: str) -> N
     assert len(set(counts)) > 2
     assert max(counts) <= 24
     sums = [float(sample.sum()) for sample in log_probs(by, [completion.ids for completion in completions])]
-    divisors = {"token_mean": counts, "sum": [1] * 16, "batch_tokens": [sum(counts) / 16] * 16}[rule]
+    choices: dict[str, list[float]] = {"token_mean": [*counts], "sum": [1] * 16, "batch_tokens": [sum(counts) / 16] * 16}
     done = by.update(by.tasks[0], completions, torch.zeros(16))
-    assert done["scores"] == pytest.approx([total / divisor for total, divisor in zip(sums, divisors, strict=True)], rel=1e-4)
+    assert done["scores"] == pytest.approx([total / divisor for total, divisor in zip(sums, choices[rule], strict=True)], rel=1e-4)
 
 
 def test_a_finished_row_that_stays_in_the_batch_gains_no_tokens(school: School) -> None:

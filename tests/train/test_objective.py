@@ -73,7 +73,14 @@ class Desk:
 
     def trainer(self, execution: ExecutionRecipe = CPU, **changes: Any) -> GroupTrainer:
         """Return a trainer that does not clip, so that the gradient of an update stays to be read; `changes` are keys of its recipe."""
-        recipe = {"families": ("increment",), "groups": 1, "group_size": 4, "temperature": TEMPERATURE, "clip": 1e9, "lr": 0.01} | changes
+        recipe: dict[str, Any] = {
+            "families": ("increment",),
+            "groups": 1,
+            "group_size": 4,
+            "temperature": TEMPERATURE,
+            "clip": 1e9,
+            "lr": 0.01,
+        } | changes
         return GroupTrainer(RLJob(rl=RLRecipe(**recipe), execution=execution, seed=1), self.start, self.examples, self.tokens)
 
 
@@ -106,7 +113,13 @@ def wrong(found: hybrid.Weights, known: hybrid.Weights) -> list[str]:
 
 
 def check_update(desk: Desk, scope: str, tied: str, temperature: str, length: rloo.Length, baseline: rloo.Baseline) -> None:
-    recipe = {"scope": scope, "tied_gradient": tied, "log_prob_temperature": temperature, "length": length, "baseline": baseline}
+    recipe: dict[str, Any] = {
+        "scope": scope,
+        "tied_gradient": tied,
+        "log_prob_temperature": temperature,
+        "length": length,
+        "baseline": baseline,
+    }
     trainer = desk.trainer(**recipe)
     advantages = objective.advantages(torch.tensor(REWARDS), trainer.job.rl)
     done = trainer.update(TASK, completions(), advantages)
@@ -175,7 +188,7 @@ def test_divergence_and_its_gradient_are_zero_at_the_start(desk: Desk) -> None:
 def test_divergence_and_its_gradient_after_a_step(desk: Desk, temperature: str) -> None:
     trainer = desk.trainer(kl=KLRecipe(weight=0.7), log_prob_temperature=temperature)
     trainer.update(TASK, completions(), torch.tensor(REWARDS))
-    own = dict(trainer.policy.named_parameters())
+    own: dict[str, Tensor] = dict(trainer.policy.named_parameters())
     leaves, start_log_probs = reference_log_probs("both", temperature)
     with torch.no_grad():
         start = [log_probs.clone() for log_probs in start_log_probs]

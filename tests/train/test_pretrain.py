@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from glint.files import read_json
 from glint.generate import generate
 from glint.model import checkpoint
 from glint.model.decoder import count_parameters
@@ -48,11 +49,11 @@ def test_the_record_counts_tokens_without_padding(school: School) -> None:
 def test_examples_are_cut_to_the_sequence(school: School) -> None:
     whole, cut = read_rows(school.tokens, 10**6), read_rows(school.tokens, 50)
     assert all(row[-1] == EOS for row in whole)
-    assert cut == [row[:50] for row in whole]
+    assert [row.tolist() for row in cut] == [row[:50].tolist() for row in whole]
 
 
 def test_two_examples_are_learned_by_heart(school: School, tmp_path: Path) -> None:
-    rows = read_rows(school.tokens, 128)[:2]
+    rows = [row.tolist() for row in read_rows(school.tokens, 128)[:2]]
     steps = 120
     ids = torch.tensor([token for row in rows * steps for token in row])
     lengths = torch.tensor([0, *[len(row) for row in rows * steps]])
@@ -66,7 +67,7 @@ def test_two_examples_are_learned_by_heart(school: School, tmp_path: Path) -> No
 
 
 def test_the_receipt_names_hardware_and_parameters(school: School) -> None:
-    receipt = checkpoint.read_json(school.pretrained / "receipt.json")
+    receipt = read_json(school.pretrained / "receipt.json")
     model = checkpoint.load([school.start], torch.device("cpu"), torch.float32)
     assert receipt["parameters"] == {"total": count_parameters(model), "active": count_parameters(model, active=True)}
     assert (receipt["device"], receipt["precision"], receipt["threads"]) == ("cpu", "float32", 1)

@@ -5,7 +5,9 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from glint.config.rl import KLRecipe, ReplayRecipe
+from glint.files import read_json
 from glint.train.state import StateStore
 from tests.train.processes import FAULT, finish, start
 from tests.train.tiny import CPU, School, metrics, weights
@@ -52,20 +55,29 @@ class Reference:
         assert visible[0] == visible[1]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def reference(kind: str, school: School, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    folder = tmp_path_factory.mktemp(kind)
-    finish(start(kind, school, folder / "first", changes(kind, NEVER)), folder / "first")
-    began = time.monotonic()
-    finish(start(kind, school, folder / "second", changes(kind, ALWAYS)), folder / "second")
-    reference = Reference(folder / "first/out", time.monotonic() - began)
-    reference.check(folder / "second/out")
-    return reference
+def reference_of(school: School, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reference]:
+    @cache
+    def run(kind: str) -> Reference:
+        folder = tmp_path_factory.mktemp(kind)
+        finish(start(kind, school, folder / "first", changes(kind, NEVER)), folder / "first")
+        began = time.monotonic()
+        finish(start(kind, school, folder / "second", changes(kind, ALWAYS)), folder / "second")
+        reference = Reference(folder / "first/out", time.monotonic() - began)
+        reference.check(folder / "second/out")
+        return reference
+
+    return run
+
+
+@pytest.fixture
+def reference(kind: str, reference_of: Callable[[str], Reference]) -> Reference:
+    return reference_of(kind)
 
 
 def changes(kind: str, execution: Any = ALWAYS) -> dict[str, Any]:
@@ -124,14 +136,17 @@ def test_stopped_by_a_signal(kind: str, reference: Reference, school: School, tm
 
 
 @pytest.fixture(scope="module")
-def stopped(kind: str, school: School, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run that was killed after some steps."""
-    folder = tmp_path_factory.mktemp(f"{kind}-stopped") / "run"
-    process = start(kind, school, folder, changes(kind))
-    wait_for(process, folder, 2)
-    process.kill()
-    process.join()
-    return folder
+def stopped_run_of(school: School, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    @cache
+    def run(kind: str) -> Path:
+        folder = tmp_path_factory.mktemp(f"{kind}-stopped") / "run"
+        process = start(kind, school, folder, changes(kind))
+        wait_for(process, folder, 2)
+        process.kill()
+        process.join()
+        return folder
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -139,18 +154,25 @@ def stopped(kind: str, school: School, tmp_path_factory: pytest.TempPathFactory)
     [
         ("pretraining", "state.json", "cut"),
         ("pretraining", "state.json", "scrambled"),
-        ("pretraining", "state-*.pt", "gone"),
-        ("pretraining", "state-*.pt", "scrambled"),
-        ("rl", "state-*.pt", "cut"),
+        ("pretraining", "weights", "gone"),
+        ("pretraining", "weights", "scrambled"),
+        ("rl", "weights", "cut"),
     ],
     indirect=["kind"],
 )
 def test_a_damaged_state_starts_anew(
-    kind: str, reference: Reference, school: School, stopped: Path, tmp_path: Path, victim: str, damage: str
+    kind: str,
+    reference: Reference,
+    school: School,
+    stopped_run_of: Callable[[str], Path],
+    tmp_path: Path,
+    victim: str,
+    damage: str,
 ) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(stopped, folder)
-    path = max((folder / "state").glob(victim))
+    shutil.copytree(stopped_run_of(kind), folder)
+    index = read_json(folder / "state/state.json")
+    path = folder / "state" / (index["file"] if victim == "weights" else victim)
     content = path.read_bytes()
     path.unlink()
     if damage != "gone":

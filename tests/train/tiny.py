@@ -67,7 +67,7 @@ def pretrain_job(
     steps: int = STEPS, checkpoints: tuple[int, ...] = (), seed: int = 1, execution: ExecutionRecipe = CPU, **changes: Any
 ) -> PretrainJob:
     """Return a pretraining job; `changes` are keys of its recipe."""
-    recipe = {"steps": steps, "batch": BATCH, "lr": 0.01, "weight_decay": 0.0, "first_checkpoint": 1} | changes
+    recipe: dict[str, Any] = {"steps": steps, "batch": BATCH, "lr": 0.01, "weight_decay": 0.0, "first_checkpoint": 1} | changes
     return PretrainJob(
         model=MODEL,
         pretraining=PretrainingRecipe(**recipe),
@@ -80,7 +80,14 @@ def pretrain_job(
 
 def rl_job(seed: int = 2, execution: ExecutionRecipe = CPU, **changes: Any) -> RLJob:
     """Return an RL job whose samples are hot enough to differ; `changes` are keys of its recipe."""
-    recipe = {"families": FAMILIES, "groups": 4, "group_size": 6, "temperature": 1.0, "max_new_tokens": 24, "lr": 1e-3} | changes
+    recipe: dict[str, Any] = {
+        "families": FAMILIES,
+        "groups": 4,
+        "group_size": 6,
+        "temperature": 1.0,
+        "max_new_tokens": 24,
+        "lr": 1e-3,
+    } | changes
     return RLJob(rl=RLRecipe(**recipe), execution=execution, seed=seed)
 
 
