@@ -1,4 +1,5 @@
 import ast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from glint.config.corpus import ALL_FAMILIES
 from glint.tasks.families import CANARY, FAMILIES, MOST_DISTINCT, family_named
 
-BY_HAND = {
+BY_HAND: dict[str, list[tuple[Any, Any]]] = {
     "increment": [(-1, 0), (41, 42)],
     "double": [(0, 0), (-7, -14)],
     "square": [(-3, 9), (12, 144)],

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def test_look_alikes_differ(one, other):
     assert encode(one) != encode(other)
 
 
-class Liar(list):
+class Liar(list[int]):
     def __eq__(self, other):
         return True
 
@@ -41,14 +43,14 @@ class Liar(list):
 
 
 def chain(levels):
-    value = []
+    value: list[Any] = []
     for _ in range(levels):
         value = [value]
     return value
 
 
 def ring():
-    value = []
+    value: list[Any] = []
     value.append(value)
     return value
 
@@ -89,7 +91,7 @@ def test_limits_themselves_are_plain():
 
 
 def test_a_value_shared_sixty_levels_deep_is_refused_in_no_time():
-    value = 1
+    value: Any = 1
     for _ in range(60):
         value = [value, value]
     with pytest.raises(NotPlainError):
