@@ -18,6 +18,9 @@ from tests.train.tiny import School, pretrain_job, rl_job
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.train.warm"])
 
+PATIENCE = 300.0
+"""Seconds within which a run must end, even on a busy machine."""
+
 FAULT = 3
 """Exit status after an error that is a sentence."""
 
@@ -76,7 +79,8 @@ def start(kind: str, school: School, folder: Path, changes: dict[str, Any], die_
 
 def finish(process: BaseProcess, folder: Path, status: int = 0) -> str:
     """Wait for the end of a run, which must have the exit status `status`; return what it wrote to stderr."""
-    process.join(60)
+    process.join(PATIENCE)
+    process.kill()
     text = (folder / "stderr").read_text()
     assert process.exitcode == status, text
     return text
