@@ -36,14 +36,10 @@ from glint.verify import Verdict, Verifier
 
 
 def ordered_prompts(tasks: list[Task], groups: int, seed: int) -> list[Task]:
-    """Return `groups` tasks, as many of each family, in one order shuffled by the seed.
-
-    Raises ValueError where a family has too few tasks.
-    """
-    families = list(dict.fromkeys(task.family for task in tasks))
-    order = rng(seed, "rl", "order").permutation(len(tasks))
+    """Return the first `groups` of the tasks in an order shuffled by the seed; raises ValueError where there are fewer."""
     if groups > len(tasks):
-        raise ValueError(f"rl.groups {groups} exceeds the {len(tasks)} RL tasks of {', '.join(families)}")
+        raise ValueError(f"rl.groups {groups} exceeds the {len(tasks)} RL tasks")
+    order = rng(seed, "rl", "order").permutation(len(tasks))
     return [tasks[place] for place in order[:groups]]
 
 
