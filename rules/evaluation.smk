@@ -6,6 +6,11 @@ EVALUATE = Command(
     "--out {output.completions:q} --recipe {output.recipe:q}",
     "evaluate",
 )
+EVALUATE_REPORTED = Command(
+    "evaluate_reported",
+    "--job {params.job:q} --examples {input.examples:q} --pretrained {input.pretrained:q} {params.layers} "
+    "--out {output.completions:q} --canary {output.canary:q} --recipe {output.recipe:q}",
+)
 
 
 rule evaluate_pretraining:
@@ -35,8 +40,8 @@ rule evaluate_pretraining:
         EVALUATE.line
 
 
-use rule evaluate_pretraining as evaluate_before with:
-    """Ask the start of RL for the reported tasks; arms share it."""
+rule evaluate_before:
+    """Ask the start of RL for the reported tasks and the canary; arms share it."""
     input:
         examples=source("evaluate/before", "corpus", "examples.parquet"),
         weights=source("evaluate/before", "pretrain", "weights.json"),
@@ -44,6 +49,7 @@ use rule evaluate_pretraining as evaluate_before with:
         selection=source("evaluate/before", "select", "selection.json"),
     output:
         completions=result("evaluate/before", "completions.parquet"),
+        canary=result("evaluate/before", "canary.parquet"),
         recipe=result("evaluate/before", "recipe.json"),
     log:
         log_of("evaluate/before"),
@@ -54,11 +60,13 @@ use rule evaluate_pretraining as evaluate_before with:
         mem_mb=1500,
         gpu=gpu_of("evaluate/before"),
     params:
-        code=EVALUATE.code,
+        code=EVALUATE_REPORTED.code,
         job=recipe("evaluate/before"),
         layers=layers_of,
     message:
         "Evaluating the start of RL, seed {wildcards.seed}"
+    shell:
+        EVALUATE_REPORTED.line
 
 
 use rule evaluate_pretraining as evaluate_curve with:
@@ -88,8 +96,8 @@ use rule evaluate_pretraining as evaluate_curve with:
         "Evaluating the RL checkpoints of recipe {wildcards.key}, seed {wildcards.seed}, on dev"
 
 
-use rule evaluate_pretraining as evaluate_after with:
-    """Ask the last RL checkpoint of a seed and arm for the reported tasks."""
+use rule evaluate_before as evaluate_after with:
+    """Ask the last RL checkpoint of a seed and arm for the reported tasks and the canary."""
     input:
         examples=source("evaluate/after", "corpus", "examples.parquet"),
         weights=source("evaluate/after", "rl", "weights.json"),
@@ -98,6 +106,7 @@ use rule evaluate_pretraining as evaluate_after with:
         trained=ancient(source("evaluate/after", "rl", "checkpoints")),
     output:
         completions=result("evaluate/after", "completions.parquet"),
+        canary=result("evaluate/after", "canary.parquet"),
         recipe=result("evaluate/after", "recipe.json"),
     log:
         log_of("evaluate/after"),
@@ -108,7 +117,7 @@ use rule evaluate_pretraining as evaluate_after with:
         mem_mb=1500,
         gpu=gpu_of("evaluate/after"),
     params:
-        code=EVALUATE.code,
+        code=EVALUATE_REPORTED.code,
         job=recipe("evaluate/after"),
         layers=layers_of,
     message:

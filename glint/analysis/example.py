@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from glint.analysis.manifest import Manifest, Role
 from glint.config.tree import Recipe
+from glint.manifest import Manifest, Role
 
 RULE = (
     "the first task of a trained family, in the order of the evaluation, that the first seed's greedy answer failed before RL"

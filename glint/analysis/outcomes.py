@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from glint.analysis.manifest import Manifest
+from glint.manifest import Manifest
 from glint.statistics.pass_at_k import pass_at_k
 
 TASK = ["family", "identity"]

@@ -7,13 +7,13 @@ import pandas as pd
 
 from glint.analysis.estimates import Estimator, Scope, missing_row, scopes, seed_rows
 from glint.analysis.example import choose_example
-from glint.analysis.manifest import Manifest
 from glint.analysis.outcomes import ArmOutcomes, read_arm
 from glint.analysis.training import constant_rows, curve_rows, machines, rl_row, selection_rows, timing_rows
 from glint.config.base import digest
 from glint.config.study import Study
 from glint.config.tree import Config, Recipe, resolve
 from glint.files import write_json, write_text
+from glint.manifest import Manifest
 
 Row = dict[str, Any]
 Outcomes = dict[tuple[str, str], ArmOutcomes]

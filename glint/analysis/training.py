@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from glint.analysis.manifest import Entry, Manifest, Role
 from glint.config.tree import Recipe
 from glint.files import read_json
+from glint.manifest import Entry, Manifest, Role
 
 Row = dict[str, Any]
 STAGES: dict[Role, str] = {"pretrain_receipt": "pretrain", "rl_receipt": "rl", "evaluate_receipt": "evaluate"}

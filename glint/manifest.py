@@ -19,6 +19,8 @@ Role = Literal[
     "rl_dev",
     "before",
     "after",
+    "before_canary",
+    "after_canary",
     "evaluate_receipt",
 ]
 

@@ -1,0 +1,25 @@
+"""Ask a checkpoint that is reported for the tasks of its study's split, and for the canary, which no honest model passes."""
+
+from pathlib import Path
+
+from glint.config.evaluation import EvaluateJob
+from glint.evaluate import evaluate
+from glint.files import read_json
+from glint.verify.pool import VerifierError
+from pipeline.job import arguments, job
+
+
+def main() -> None:
+    """Evaluate the start of RL, or what `trained` lays over it, on `examples`; write `out` and `canary` (Parquet), a file a split."""
+    given = arguments(__doc__, "examples pretrained selection out canary recipe", optional="trained")
+    with job(given, given.recipe, VerifierError):
+        asked = EvaluateJob.model_validate_json(given.job)
+        start = given.pretrained / read_json(given.selection)["checkpoint"]
+        checkpoints: dict[str, tuple[Path, ...]] = {name: (start, given.trained / name) for name in asked.checkpoints}
+        checkpoints = checkpoints or {start.name: (start,)}
+        for split, out in ((asked.split, given.out), ("canary", given.canary)):
+            evaluate(asked.model_copy(update={"split": split}), checkpoints, given.examples, out)
+
+
+if __name__ == "__main__":
+    main()
