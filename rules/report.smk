@@ -1,12 +1,15 @@
 """From the results of every run to tables, claims, figures and one page."""
 
 TABLES = ["estimates.csv", "seeds.csv", "rl.csv", "curves.csv", "selection.csv", "constants.csv", "example.json"]
+CHECKS = ["honesty.csv", "mutation.csv"]
 # Facts of this machine and this run; no figure is drawn from them.
 CIRCUMSTANCES = ["timings.csv", "provenance.json"]
 FIGURES = ["pretraining", "rl", "before_after", "families", "claims"]
 CLAIMS = [os.path.relpath(ROOT / CONFIG.claims)] if CONFIG.claims else []
 
 ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifest:q} --out {params.folder:q}")
+AUDIT = Command("audit_rewards", "--job {params.config:q} --out {output.counts:q}")
+SCORE = Command("score_mutants", "--job {params.job:q} --out {output.scores:q}")
 COMPARE = Command("compare_claims", "--job {params.config:q} --tables {params.tables:q} {params.claims} --out {output.claims:q}")
 DRAW = Command("draw_figures", "--tables {params.tables:q} --claims {input.claims:q} --out {params.folder:q}")
 RENDER = Command(
@@ -45,6 +48,51 @@ rule analyse_studies:
         "Analysing the studies of {RUN}"
     shell:
         ANALYSE.line
+
+
+rule audit_rewards:
+    """Ask whether the rewards of all seeds and arms were earned: the second judge on RL's samples, suspicious programs, the canary."""
+    input:
+        every("corpus", "examples.parquet"),
+        every("rl", "rollouts.parquet"),
+        every("evaluate/before", "completions.parquet", "canary.parquet"),
+        every("evaluate/after", "completions.parquet", "canary.parquet"),
+    output:
+        counts=f"{REPORTS}/honesty.csv",
+    log:
+        f"{RESULTS}/logs/audit.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/audit.tsv"
+    threads: 1
+    resources:
+        mem_mb=1000,
+    params:
+        code=AUDIT.code,
+        config=canonical_json(CONFIG),
+    message:
+        "Auditing the rewards of {RUN}"
+    shell:
+        AUDIT.line
+
+
+rule score_mutants:
+    """Try the property suite on programs that are known to be wrong: it must reject them all."""
+    output:
+        scores=f"{REPORTS}/mutation.csv",
+    log:
+        f"{RESULTS}/logs/mutation.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/mutation.tsv"
+    threads: 1
+    resources:
+        mem_mb=500,
+    params:
+        code=SCORE.code,
+        job=canonical_json(PLAN.mutation()),
+    message:
+        "Trying the property suite on wrong programs"
+    shell:
+        SCORE.line
 
 
 rule compare_claims:
@@ -99,7 +147,7 @@ rule draw_figures:
 rule render_report:
     """Write the report, one page that needs no network."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CIRCUMSTANCES]],
+        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CHECKS, *CIRCUMSTANCES]],
         claims=f"{REPORTS}/claims.csv",
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
     output:

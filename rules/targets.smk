@@ -30,17 +30,19 @@ rule evaluate:
     """Judged completions of every checkpoint that is reported."""
     input:
         every("evaluate/pretraining", "completions.parquet"),
-        every("evaluate/before", "completions.parquet"),
+        every("evaluate/before", "completions.parquet", "canary.parquet"),
         every("evaluate/curve", "completions.parquet"),
-        every("evaluate/after", "completions.parquet"),
+        every("evaluate/after", "completions.parquet", "canary.parquet"),
     message:
         "The evaluations are done: run {RUN}"
 
 
 rule statistics:
-    """Tables of estimates with intervals, and the claims table."""
+    """Tables of estimates with intervals, the claims table, and the checks on rewards."""
     input:
         rules.analyse_studies.output,
+        rules.audit_rewards.output,
+        rules.score_mutants.output,
         rules.compare_claims.output,
     message:
         "The tables are ready: run {RUN}"

@@ -72,7 +72,7 @@ def rl(results: Results) -> str:
 
 def before_after(results: Results) -> str:
     """Draw the outcomes on the target families before and after RL, with intervals, the control and the published figures."""
-    metrics = [name for name in results.metrics if name in HEADLINE or name.startswith("pass")]
+    metrics = results.headline
     with drawing("before_after", 1.1 + 0.85 * len(metrics)) as (figure, (axes,)):
         for row, metric in enumerate(metrics):
             _pair(axes, row, results, "targets", metric)

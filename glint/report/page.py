@@ -9,8 +9,8 @@ from markupsafe import Markup
 from glint.config.base import digest
 from glint.config.tree import Config, resolve
 from glint.files import write_text
+from glint.report import honesty, wording
 from glint.report import tables as views
-from glint.report import wording
 from glint.report.figures import NAMES
 from glint.report.results import HEADLINE, Results
 
@@ -51,6 +51,7 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "published": published.get("gain"),
         "verdicts": results.claims["verdict"].value_counts().to_dict(),
         "constants": results.of_study("constants").groupby("name")["value"].first().to_dict(),
+        "honesty": honesty.totals(results),
         "example": results.read_json("example"),
         "provenance": results.read_json("provenance"),
         "tables": _tables(config, results),
@@ -71,7 +72,10 @@ def _tables(config: Config, results: Results) -> dict[str, Any]:
         "families": views.families(results),
         "seeds": views.seeds(results),
         "selection": views.selection(results),
-        "doubtful": views.doubtful(results),
+        "doubtful": honesty.doubtful(results),
+        "suspicious": honesty.suspicious(results),
+        "canary": honesty.canary(results),
+        "mutants": honesty.mutants(results),
         "stops": views.stops(results),
         "timings": views.timings(results),
     }

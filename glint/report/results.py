@@ -24,6 +24,7 @@ class Results:
         self.study, self.arm, self.stop = self.estimates[["study", "arm", "stop"]].iloc[0]
         front = self.estimates[self.estimates["study"] == self.study]
         self.arms, self.stops, self.scopes, self.metrics = (front[name].unique().tolist() for name in ("arm", "stop", "scope", "metric"))
+        self.headline = [name for name in self.metrics if name in HEADLINE or name.startswith("pass")]
         self.families = [scope for scope in self.scopes if scope not in SUMS]
 
     def read(self, name: str) -> pd.DataFrame:

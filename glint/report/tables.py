@@ -154,31 +154,15 @@ def selection(results: Results) -> Table:
     return Table("Start of RL", ("seed", "step", "dev tasks solved", "in the band", "reason"), rows, words=(4,))
 
 
-def doubtful(results: Results) -> Table:
-    """Return, an arm and family, the completions that earned the reward and failed the property suite."""
-    table = results.read("seeds")
-    rows = table[(table["metric"] == "rewarded_property_failed") & table["scope"].isin([*results.families, "all"])]
-    sums = rows.groupby(["study", "arm", "scope"], sort=False)[["before", "after", "of"]].sum().reset_index()
-    cells = [
-        (
-            f"{row['study']}, {row['arm']}",
-            SUMS.get(row["scope"], row["scope"]),
-            count(row["before"], row["of"]),
-            count(row["after"], row["of"]),
-        )
-        for _, row in sums.iterrows()
-    ]
-    return Table("Rewarded, but the property suite fails", ("study, arm", "family", "before RL", "after RL"), cells, words=(1,))
-
-
 def stops(results: Results) -> Table:
     """Return the outcomes on the target families under each stop rule."""
     rows = []
-    for metric in ("greedy_pass1", "sampled_exact"):
+    for metric in results.headline:
         for stop in results.stops:
             before, after, gain = (results.estimate("targets", metric, phase, stop=stop) for phase in ("before", "after", "gain"))
             rows.append((f"{metric_name(metric)}, stop on {stop}", _with_interval(before), _with_interval(after), *_gain(gain)))
-    return Table("Stop rules side by side", ("outcome", "before RL", "after RL", "gain", "interval"), rows)
+    header = ("outcome", "before RL", "after RL", "gain", "interval")
+    return Table(f"Stop rules side by side, target families, arm {results.arm}", header, rows)
 
 
 def timings(results: Results) -> Table:

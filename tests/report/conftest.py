@@ -5,18 +5,24 @@ from pathlib import Path
 import pytest
 
 from glint.analysis import analyse
+from glint.audit import audit
+from glint.manifest import Manifest
 from glint.replication import compare
 from glint.report.figures import draw
 from glint.report.page import render
 from tests.report import synthetic
 
 CLAIMS = Path(__file__).parents[2] / "config" / "claims.yaml"
+MUTATION = "family,mutants,killed,rewarded,survivors\nincrement,13,13,1,\neven,17,17,2,\n"
 
 
 @pytest.fixture(scope="session")
 def analysed(tmp_path_factory):
     root = tmp_path_factory.mktemp("run")
-    analyse(synthetic.config(), synthetic.write(root / "results", missing=[("shuffled", 46)]), root / "report")
+    manifest = synthetic.write(root / "results", missing=[("shuffled", 46)])
+    analyse(synthetic.config(), manifest, root / "report")
+    audit(synthetic.config(), Manifest.load(manifest), root / "report/honesty.csv")
+    (root / "report/mutation.csv").write_text(MUTATION)
     return root
 
 

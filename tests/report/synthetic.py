@@ -7,6 +7,9 @@ import numpy as np
 import pandas as pd
 
 from glint.config.tree import Config
+from glint.randomness import rng as generator
+from glint.tasks.corpus import draw_cases
+from glint.tasks.families import family_named
 
 FAMILIES = ("increment", "double", "square", "absolute", "nonnegative", "even", "reverse", "list_sum")
 TARGETS = ("increment", "double", "even")
@@ -34,7 +37,7 @@ def config(seeds=SEEDS, resamples=2000):
 
 
 def identity(family, task):
-    letters = np.random.default_rng(FAMILIES.index(family) * 100 + task).choice(list("abcdefghijklmnopqrstuvwxyz"), 7)
+    letters = np.random.default_rng([*FAMILIES, "canary"].index(family) * 100 + task).choice(list("abcdefghijklmnopqrstuvwxyz"), 7)
     return f"{family}_{''.join(letters)}"
 
 
@@ -75,19 +78,27 @@ def _row(checkpoint, rate, rng, split, family, task, stop, mode, sample):
     }
 
 
+def canaries(checkpoint, rng):
+    """Return completions of the canary: right by the second judge, never rewarded."""
+    rows = completions(checkpoint, {"canary": 0.0}, rng, split="canary", families=("canary",))
+    return rows.assign(completion="    return x + 1\n", verdict="failed", property="passed")
+
+
 def examples():
-    rows = [
-        {
-            "family": family,
-            "identity": identity(family, task),
-            "split": split,
-            "prompt": f"# Give back what the task asks of its argument.\ndef {identity(family, task)}(x):\n",
-        }
-        for split in ("dev", "confirm")
-        for family in FAMILIES
-        for task in range(TASKS)
-    ]
-    return pd.DataFrame(rows)
+    splits = {"dev": FAMILIES, "confirm": FAMILIES, "rl": TARGETS, "canary": ("canary",)}
+    return pd.DataFrame([_example(family, split, task) for split, named in splits.items() for family in named for task in range(TASKS)])
+
+
+def _example(family, split, task):
+    asked, name = family_named(family), identity(family, task)
+    return {
+        "family": family,
+        "identity": name,
+        "split": split,
+        "argument": asked.argument,
+        "prompt": f"# Give back what the task asks of its argument.\ndef {name}({asked.argument}):\n",
+        "cases": json.dumps(draw_cases(asked, generator(task, family), 3)),
+    }
 
 
 def _rollouts(gain, rng):
@@ -97,7 +108,10 @@ def _rollouts(gain, rng):
         for sample in range(16):
             verdict = "passed" if rng.random() < chance else rng.choice(["failed", "invalid"], p=[0.6, 0.4])
             reward = {"passed": 1.0, "failed": 0.0, "invalid": -0.1}[verdict]
-            rows.append({"group": group, "sample": sample, "family": TARGETS[group % 3], "verdict": verdict, "reward": reward})
+            family = TARGETS[group % 3]
+            text = f"    return {BODIES[family]}\n" if verdict == "passed" else "    return x\n"
+            row = {"group": group, "sample": sample, "family": family, "identity": identity(family, group % TASKS), "completion": text}
+            rows.append(row | {"verdict": verdict, "reward": reward})
     return pd.DataFrame(rows)
 
 
@@ -151,18 +165,21 @@ def write(root: Path, missing=()):
         folder.mkdir(parents=True)
         files = _pretraining(folder, seed, rng)
         completions("step-0100", BEFORE, rng).to_parquet(folder / "before.parquet")
+        canaries("step-0100", rng).to_parquet(folder / "before_canary.parquet")
         examples().to_parquet(folder / "examples.parquet")
         chosen = {"step": 100, "checkpoint": "step-0100", "pass_rate": 0.42, "passed": 27, "tasks": 64, "in_band": True}
         (folder / "selection.json").write_text(
             json.dumps(chosen | {"reason": "first candidate whose dev pass rate, 0.422, lies in [0.2, 0.6]"})
         )
         files |= {"before": "before.parquet", "examples": "examples.parquet", "selection": "selection.json"}
+        files["before_canary"] = "before_canary.parquet"
         for arm in ("published", "shuffled"):
             below = folder / arm
             below.mkdir()
             own = {f"{role}": f"{arm}/{name}" for role, name in _rl(below, arm == "published", rng).items()}
             completions("groups-096", AFTER if arm == "published" else BEFORE, rng).to_parquet(below / "after.parquet")
-            own["after"] = f"{arm}/after.parquet"
+            canaries("groups-096", rng).to_parquet(below / "after_canary.parquet")
+            own |= {"after": f"{arm}/after.parquet", "after_canary": f"{arm}/after_canary.parquet"}
             gone = (arm, seed) in missing
             paths = {role: str(folder / name) for role, name in files.items()} | {
                 r: None if gone else str(folder / n) for r, n in own.items()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from glint.config.base import Strict, canonical_json
 from glint.config.corpus import CorpusJob
 from glint.config.evaluation import EvaluateJob, EvaluationRecipe
+from glint.config.mutation import MutationJob
 from glint.config.pretraining import PretrainJob
 from glint.config.rl import RLJob
 from glint.config.selection import SelectJob
@@ -93,6 +94,14 @@ class Plan:
             for role, (stage, file) in ROLES.items()
         ]
 
+    def mutation(self) -> MutationJob:
+        """Return how the property suite is tried: with as few cases and inputs as any arm uses."""
+        recipes = [resolve(self.config, study, arm) for study, plan in self.config.studies.items() for arm in plan.arms]
+        return MutationJob(
+            reward_cases=min(recipe.corpus.cases_per_task for recipe in recipes),
+            property_inputs=min(recipe.evaluation.property_inputs for recipe in recipes),
+        )
+
     def _add_run(self, recipe: Recipe, seed: int, split: str) -> dict[str, Id]:
         stages: dict[str, Id] = {}
         for stage, (slice_, sources) in _steps(recipe, seed, split).items():
@@ -119,6 +128,8 @@ ROLES = {
     "rl_dev": ("evaluate/curve", "completions.parquet"),
     "before": ("evaluate/before", "completions.parquet"),
     "after": ("evaluate/after", "completions.parquet"),
+    "before_canary": ("evaluate/before", "canary.parquet"),
+    "after_canary": ("evaluate/after", "canary.parquet"),
 }
 """Where the file of each role of the manifest lies: stage and name."""
 
