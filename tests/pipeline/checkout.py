@@ -63,7 +63,7 @@ class Checkout:
 
     def results(self) -> dict[str, bytes]:
         """Return the bytes of everything that two equal runs must have equal: weights, completions, tables, figures."""
-        kinds = ("*.safetensors", "completions.parquet", "rollouts.parquet", "selection.json", "recipe.json", "*.svg", "*.csv")
+        kinds = ("*.safetensors", "*.parquet", "selection.json", "recipe.json", "*.svg", "*.csv")
         files = [path for kind in kinds for top in ("results", "reports") for path in (self.path / top).rglob(kind)]
         return {str(path.relative_to(self.path)): path.read_bytes() for path in files if path.name != "timings.csv"}
 

@@ -107,6 +107,12 @@ def test_manifest_names_every_role_of_every_run():
     assert len(set(before)) == 2
 
 
+def test_the_mutants_meet_the_weakest_judges_of_all_arms():
+    arms = {"published": {}, "shorter": {"evaluation": {"property_inputs": 100}}, "fewer": {"corpus": {"cases_per_task": 2}}}
+    asked = plan(arms=arms).mutation()
+    assert (asked.reward_cases, asked.property_inputs) == (2, 100)
+
+
 def test_a_job_the_config_does_not_ask_for_is_a_key_error():
     with pytest.raises(KeyError):
         plan().job("rl", "0" * 12, "42")

@@ -1,15 +1,18 @@
 """What reruns when something changes: every row of docs/caching.md, with real Snakemake on a finished run."""
 
+import re
 import subprocess
 
 import pytest
 import yaml
 
-REPORT = {"draw_figures": 1, "render_report": 1}
+PAGE = {"render_report": 1}
+REPORT = {"draw_figures": 1, **PAGE}
 TABLES = {"analyse_studies": 1, "compare_claims": 1, **REPORT}
+AGGREGATES = {"audit_rewards": 1, **TABLES}
 ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1}
 ARMS = {"train_rl": 2, "evaluate_curve": 2, "evaluate_after": 2}
-RL = {**ARMS, **TABLES}
+RL = {**ARMS, **AGGREGATES}
 SELECTION = {"select_start": 1, "evaluate_before": 1, **RL}
 EVALUATION = {"evaluate_pretraining": 1, **SELECTION}
 PRETRAINING = {"pretrain_longest_seed": 1, **EVALUATION}
@@ -52,7 +55,7 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
 @pytest.mark.parametrize(
     ("module", "jobs"),
     [
-        ("glint/tasks/corpus.py", CORPUS),
+        ("glint/tasks/corpus.py", {"score_mutants": 1, **CORPUS}),
         ("glint/train/pretrain.py", PRETRAINING),
         ("glint/model/decoder.py", PRETRAINING),
         ("glint/evaluate.py", EVALUATION),
@@ -61,8 +64,10 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/train/rloo.py", RL),
         ("glint/config/rl.py", RL),
         ("glint/analysis/__init__.py", TABLES),
-        ("glint/config/study.py", TABLES),
-        ("workflow/pipeline/plan.py", TABLES),
+        ("glint/config/study.py", AGGREGATES),
+        ("workflow/pipeline/plan.py", AGGREGATES),
+        ("glint/audit.py", {"audit_rewards": 1, **PAGE}),
+        ("glint/verify/mutation.py", {"score_mutants": 1, **PAGE}),
         ("glint/report/figures.py", REPORT),
     ],
 )
@@ -84,24 +89,29 @@ def test_an_edited_command_reruns_its_rule_and_what_follows(copy):
 def test_a_new_seed_runs_its_own_jobs_and_the_aggregates(copy):
     changed_config(copy, lambda study, recipe: study.update(seeds=[3, 4]))
     assert copy.planned() == CORPUS
-    assert "seed-3/" not in copy.snakemake("--dry-run").partition("Analysing")[0]
+    assert "seed-3/" not in re.split("Analysing|Auditing", copy.snakemake("--dry-run"))[0]
 
 
 def test_a_removed_seed_reruns_the_aggregates(copy):
     changed_config(copy, lambda study, recipe: study.update(seeds=[3, 4]))
     copy.snakemake("--touch", "--cores", "1")
     changed_config(copy, lambda study, recipe: study.update(seeds=[3]))
-    assert copy.planned() == TABLES
+    assert copy.planned() == AGGREGATES
 
 
 def test_a_changed_arm_runs_its_own_jobs_and_the_aggregates(copy):
     changed_config(copy, lambda study, recipe: study["arms"].update(shuffled={"rl": {"temperature": 0.5}}))
-    assert copy.planned() == {**ARM, **TABLES}
+    assert copy.planned() == {**ARM, **AGGREGATES}
 
 
 def test_a_changed_plan_of_analysis_trains_nothing(copy):
     changed_config(copy, lambda study, recipe: study["analysis"].update(confidence=0.9))
-    assert copy.planned() == TABLES
+    assert copy.planned() == AGGREGATES
+
+
+def test_a_stricter_suite_is_tried_on_the_mutants_again(copy):
+    changed_config(copy, lambda study, recipe: recipe["evaluation"].update(property_inputs=110))
+    assert copy.planned() == {"score_mutants": 1, **EVALUATION}
 
 
 def test_cleaned_checkpoints_are_made_anew_only_when_needed(copy):
