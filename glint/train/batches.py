@@ -15,8 +15,11 @@ IGNORED = -100
 """Target of a position that carries no loss."""
 
 
-def rounded_layout(lengths: Sequence[int], dtype: torch.dtype, prompt: int = 0) -> Layout:
-    """Return a layout whose rows are lengthened (with padding behind their end) until the token count is one that kernels exist for."""
+def rounded_layout(lengths: Sequence[int], dtype: torch.dtype, context: int, prompt: int = 0) -> Layout:
+    """Return a layout whose rows are lengthened (with padding behind their end) until the token count is one that kernels exist for.
+
+    First up to the longest row, then the last one up to the `context`; where that does not suffice, the count stays as it is.
+    """
     rows = list(lengths)
     longest = max(rows)
     missing = -(prompt + sum(rows)) % row_block(dtype)
@@ -24,7 +27,8 @@ def rounded_layout(lengths: Sequence[int], dtype: torch.dtype, prompt: int = 0) 
         added = min(longest - length, missing)
         rows[index] += added
         missing -= added
-    rows[-1] += missing
+    if prompt + rows[-1] + missing <= context:
+        rows[-1] += missing
     return Layout(tuple(rows), prompt)
 
 
@@ -38,7 +42,7 @@ def pack(rows: Sequence[Row], layout: Layout, fill: int = PAD) -> Tensor:
     return torch.from_numpy(packed)
 
 
-def next_token_batch(rows: Sequence[Row], dtype: torch.dtype) -> tuple[Tensor, Tensor, Layout]:
+def next_token_batch(rows: Sequence[Row], dtype: torch.dtype, context: int) -> tuple[Tensor, Tensor, Layout]:
     """Return inputs [N], targets [N] (IGNORED behind a row's end) and the layout that predict each token from those before it."""
-    layout = rounded_layout([len(row) - 1 for row in rows], dtype)
+    layout = rounded_layout([len(row) - 1 for row in rows], dtype, context)
     return pack([row[:-1] for row in rows], layout), pack([row[1:] for row in rows], layout, IGNORED), layout

@@ -47,7 +47,7 @@ class Pretrainer:
         began = time.perf_counter()
         plan = self.job.pretraining
         rows = self.rows[self.step * plan.batch : (self.step + 1) * plan.batch]
-        inputs_N, targets_N, layout = next_token_batch(rows, self.dtype)
+        inputs_N, targets_N, layout = next_token_batch(rows, self.dtype, self.job.model.context)
         self.optimiser.zero_grad()
         hidden = self.model(inputs_N.to(self.device), layout)
         loss = cross_entropy(self.model.logits(hidden.final_ND), targets_N.to(self.device), ignore_index=IGNORED)

@@ -131,7 +131,7 @@ class GroupTrainer:
         A token is predicted at the position before it: the first token of a response by the last token of the prompt.
         """
         prompt = encode(task.prompt)
-        layout = rounded_layout(list(map(len, responses)), self.dtype, len(prompt))
+        layout = rounded_layout(list(map(len, responses)), self.dtype, model.recipe.context, len(prompt))
         ids_N = torch.cat([torch.tensor(prompt), pack(responses, layout)]).to(self.device)
         hidden = model(ids_N, layout, head_only=self.job.rl.tied_gradient == "head_only")
         starts = [end + 1 - length for end, length in zip(layout.last_tokens, layout.lengths, strict=True)]
@@ -151,7 +151,7 @@ class GroupTrainer:
         if not self.replay:
             return 0.0
         chosen = rng(self.job.seed, "rl", "replay", self.group).choice(len(self.replay), self.job.rl.replay.rows, replace=False)
-        inputs_N, targets_N, layout = next_token_batch([self.replay[place] for place in chosen], self.dtype)
+        inputs_N, targets_N, layout = next_token_batch([self.replay[place] for place in chosen], self.dtype, self.policy.recipe.context)
         hidden = self.policy(inputs_N.to(self.device), layout, head_only=self.job.rl.tied_gradient == "head_only")
         return cross_entropy(self.policy.logits(hidden.final_ND), targets_N.to(self.device), ignore_index=IGNORED)
 
@@ -221,7 +221,10 @@ def _replay_rows(examples: Path, tokens: Path, recipe: RLRecipe) -> list[NDArray
     table = read_parquet(examples)
     families = table.loc[table["split"] == "pretrain", "family"]
     wanted = families.isin(recipe.replay.families) if recipe.replay.families else ~families.isin(recipe.families)
-    return [row for row, kept in zip(read_rows(tokens, 2**31), wanted, strict=True) if kept]
+    rows = [row for row, kept in zip(read_rows(tokens, 2**31), wanted, strict=True) if kept]
+    if len(rows) < recipe.replay.rows:
+        raise ValueError(f"rl.replay.rows {recipe.replay.rows} exceeds the {len(rows)} pretraining rows of the replayed families")
+    return rows
 
 
 def group_name(groups: int) -> str:

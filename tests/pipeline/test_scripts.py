@@ -3,6 +3,7 @@
 import hashlib
 import json
 import runpy
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,13 @@ def test_publish_hands_over_everything_and_keeps_the_source(tmp_path):
     assert (target / "metrics.jsonl").read_text() == "{}\n"
     assert json.loads((target / "weights.json").read_text()) == {"step-0001/model.safetensors": hashlib.sha256(b"weights").hexdigest()}
     assert (source / "step-0001/model.safetensors").exists()
+
+
+def test_what_a_kill_left_half_written_is_not_handed_over(tmp_path: Path) -> None:
+    step = tmp_path / "finished" / "step-0001"
+    step.mkdir(parents=True)
+    for path in (step / "model.safetensors", step / ".model.safetensors.x1", tmp_path / "finished" / ".metrics.jsonl.x2"):
+        path.write_text("bytes")
+    publish(tmp_path / "finished", tmp_path / "out")
+    handed_over = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert handed_over == ["checkpoints/step-0001/model.safetensors", "weights.json"]

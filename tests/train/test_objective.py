@@ -228,6 +228,11 @@ def test_only_rows_of_other_families_are_replayed(desk: Desk) -> None:
     assert all("def increment_" in decode(row).decode() for row in named.replay)
 
 
+def test_more_replay_rows_than_there_are_is_one_sentence(desk: Desk) -> None:
+    with pytest.raises(ValueError, match=r"rl\.replay\.rows 99999 exceeds the \d+ pretraining rows"):
+        desk.trainer(replay=ReplayRecipe(weight=0.3, rows=99999))
+
+
 def test_replay_adds_the_cross_entropy_of_its_rows(desk: Desk) -> None:
     trainer = replayed(desk)
     done = trainer.update(TASK, completions(), torch.zeros(4))

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from glint.files import sha256, write_json
 
+HALF_WRITTEN = shutil.ignore_patterns(".*")
+"""What a kill in the middle of a write leaves behind: temporary names begin with a dot."""
+
 
 def publish(finished: Path, folder: Path) -> None:
     """Link the checkpoints (folders) of `finished` into `folder`/checkpoints, its files into `folder`, and list the hashes of the weights.
@@ -16,8 +19,8 @@ def publish(finished: Path, folder: Path) -> None:
     checkpoints = folder / "checkpoints"
     for entry in sorted(finished.iterdir()):
         if entry.is_dir():
-            shutil.copytree(entry, checkpoints / entry.name, copy_function=os.link)
-        else:
+            shutil.copytree(entry, checkpoints / entry.name, copy_function=os.link, ignore=HALF_WRITTEN)
+        elif not entry.name.startswith("."):
             (folder / entry.name).unlink(missing_ok=True)
             os.link(entry, folder / entry.name)
     weights = sorted(checkpoints.rglob("model.safetensors"))
