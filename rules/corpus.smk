@@ -13,6 +13,8 @@ rule draw_corpus:
         log_of("draw_corpus"),
     benchmark:
         benchmark_of("draw_corpus")
+    # All corpora come first, so that the longest training can start first.
+    priority: 2
     threads: 1
     resources:
         mem_mb=1000,
@@ -36,6 +38,7 @@ rule tokenise_corpus:
         log_of("tokenise_corpus"),
     benchmark:
         benchmark_of("tokenise_corpus")
+    priority: 2
     threads: 1
     resources:
         mem_mb=1000,
