@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 
+from glint.config.corpus import ALL_FAMILIES
 from pipeline.plan import ROLES
 from tests.pipeline.checkout import ROOT, Checkout, environment
 
@@ -83,6 +85,30 @@ def test_an_unplanned_result_is_one_sentence(code):
 def test_manifest_names_files_that_the_rules_make(finished):
     for stage, name in ROLES.values():
         assert list((finished.path / "results/tiny" / stage).glob(f"*/seed-3/{name}"))
+
+
+@pytest.mark.parametrize(("phase", "checkpoints"), [("before", 1), ("after", 2)])
+def test_a_reported_checkpoint_is_asked_the_canary_apart(finished, phase, checkpoints):
+    folders = list((finished.path / f"results/tiny/evaluate/{phase}").glob("*/seed-3"))
+    assert len(folders) == checkpoints
+    for folder in folders:
+        reported, canary = (pd.read_parquet(folder / f"{name}.parquet") for name in ("completions", "canary"))
+        assert set(reported["family"]) == {"increment", "double", "even"}
+        assert set(canary["family"]) == set(canary["split"]) == {"canary"}
+        assert canary["checkpoint"].unique().tolist() == reported["checkpoint"].unique().tolist()
+        assert set(canary["mode"]) == {"greedy", "sampled"}
+        assert not (canary["verdict"] == "passed").any()
+
+
+def test_the_checks_on_rewards_are_made(finished):
+    reports = finished.path / "reports/tiny"
+    counts, scores = pd.read_csv(reports / "honesty.csv"), pd.read_csv(reports / "mutation.csv")
+    assert set(counts["phase"]) == {"before", "after", "training"}
+    assert set(counts["arm"]) == {"published", "shuffled"}
+    assert counts["property_failed"].sum() == counts.loc[counts["family"] == "canary", "rewarded"].sum() == 0
+    assert scores["family"].tolist() == list(ALL_FAMILIES)
+    assert scores["killed"].tolist() == scores["mutants"].tolist()
+    assert "none passed the property suite" in (reports / "report.html").read_text()
 
 
 def test_picture_of_the_rules_is_up_to_date(code):
