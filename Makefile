@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c '
 export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR):$(CURDIR)/workflow
 
-.PHONY: reproduce quick test bench install lock schema clean
+.PHONY: reproduce quick test bench readme install lock schema clean
 
 reproduce: install  ## regenerate the published study: results/published, reports/published
 	snakemake --cores $(CORES)
@@ -28,6 +28,9 @@ test: install  ## formatters, linters, types, tests
 
 bench: install  ## time and efficiency of training, decoding and verification on this machine
 	python -m glint.bench
+
+readme: install  ## write the numbers and the DAG of README.md from the reference run
+	python workflow/scripts/quote_results.py
 
 schema: install  ## write config/schema.json and the table in config/README.md from the config classes
 	python workflow/scripts/describe_config.py
