@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 from pathlib import Path
 
 import pandas as pd
@@ -32,10 +31,10 @@ def points(low: float, high: float) -> str:
 
 def headline(folder: Path) -> str:
     """Return the table of the main study's outcomes on the trained families, and the control's line."""
-    claims = pd.read_csv(folder / "claims.csv").set_index("id")
+    claims = pd.read_csv(folder / "claims.csv").set_index("id").to_dict("index")
     lines = ["| trained families, confirm tasks | published, one seed | ours | gain in points, 95 % | verdict |", "|---|---|---|---|---|"]
     for name, meaning in OUTCOMES.items():
-        before, after, gain = (claims.loc[f"{name}.{phase}"] for phase in ("before", "after", "gain"))
+        before, after, gain = (claims[f"{name}.{phase}"] for phase in ("before", "after", "gain"))
         published, ours = (f"{percent(before[source])} -> {percent(after[source])}" for source in ("published", "ours"))
         interval = points(gain["low"], gain["high"])
         lines.append(f"| {meaning} | {published} | {ours} | {100 * gain['ours']:+.1f} {interval} | {gain['verdict']} |")
@@ -87,7 +86,8 @@ def quoted(text: str) -> str:
     blocks = {"headline": headline(REFERENCE), "costs": costs(REFERENCE), "bench": bench(REFERENCE), "dag": dag()}
     for name, block in blocks.items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        text = re.sub(f"{begin}.*?{end}", lambda _, block=block, begin=begin, end=end: f"{begin}\n{block}\n{end}", text, flags=re.DOTALL)
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{block}\n{end}{rest.split(end)[1]}"
     return text
 
 
