@@ -38,7 +38,8 @@ from glint.verify import Verdict, Verifier
 def ordered_prompts(tasks: list[Task], groups: int, seed: int) -> list[Task]:
     """Return the first `groups` of the tasks in an order shuffled by the seed; raises ValueError where there are fewer."""
     if groups > len(tasks):
-        raise ValueError(f"rl.groups {groups} exceeds the {len(tasks)} RL tasks")
+        families = ", ".join(dict.fromkeys(task.family for task in tasks))
+        raise ValueError(f"rl.groups {groups} exceeds the {len(tasks)} RL tasks of {families}")
     order = rng(seed, "rl", "order").permutation(len(tasks))
     return [tasks[place] for place in order[:groups]]
 
