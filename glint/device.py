@@ -38,6 +38,14 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
 
 
+COMPILED_FOR = {"cpu"}
+
+
+def compiles(device: torch.device) -> bool:
+    """Return whether `glint.model.compiled` serves `device`; elsewhere the mechanisms run as PyTorch formulas under autograd."""
+    return device.type in COMPILED_FOR
+
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 

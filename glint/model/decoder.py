@@ -10,11 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from glint.config.model import ModelRecipe
+from glint.device import compiles
 from glint.model import attention
-from glint.model.attention import LinearState, Segment, SparseCache
-from glint.model.layout import Layout
+from glint.model.attention import LinearState, SparseCache
+from glint.model.compiled_step import CompiledStep
+from glint.model.layout import Layout, Rows
 from glint.model.moe import mixture, mixture_step
-from glint.model.primitives import rms_norm, rotary_angles
+from glint.model.primitives import rms_norm
+from glint.model.rotary import Rotary, rotary
 from glint.model.streams import StreamBank, mixing_weights, read
 
 
@@ -36,12 +39,22 @@ class Block(nn.Module):
         self.out = nn.Parameter(torch.empty(width, width))
         self.ffn_norm = nn.Parameter(torch.ones(width))
         self.router = nn.Parameter(torch.empty(experts, width))
-        self.up = nn.Parameter(torch.empty(experts + 1, 2, hidden, width))
+        self.up = nn.Parameter(torch.empty(experts + 1, width, 2 * hidden))
         self.down = nn.Parameter(torch.empty(experts + 1, hidden, width))
 
     def cast(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Return qkv, out, router, up and down in `dtype`."""
         return tuple(matrix.to(dtype) for matrix in (self.qkv, self.out, self.router, self.up, self.down))
+
+
+@dataclass(frozen=True)
+class DecodingWeights:
+    """What every decode step multiplies by, from the right, in the compute dtype; made when decoding begins."""
+
+    matrices: list[tuple[Tensor, ...]]
+    """qkv, out, router, and the experts' up [D, (E+1) 2F] and down [(E+1) F, D], of each layer."""
+    mixing: list[Tensor]
+    head_DV: Tensor
 
 
 @dataclass
@@ -51,12 +64,13 @@ class Cache:
     layers: list[LinearState | SparseCache]
     positions_R: Tensor
     """Position of the next token."""
-    matrices: list[tuple[Tensor, ...]]
-    """The model's matrices, cast when decoding began."""
+    weights: DecodingWeights
+    compiled: CompiledStep | None = None
+    """The step of this batch, once there was one, where steps are compiled."""
 
     def select(self, rows: Tensor) -> "Cache":
         """Return the cache of the rows `rows`, repeated or dropped as the index says."""
-        return Cache([layer.select(rows) for layer in self.layers], self.positions_R.index_select(0, rows), self.matrices)
+        return Cache([layer.select(rows) for layer in self.layers], self.positions_R.index_select(0, rows), self.weights)
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,7 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(Block(recipe) for _ in range(recipe.layers))
         self.final_norm = nn.Parameter(torch.ones(recipe.width))
         self._frozen: dict[int, tuple[Tensor, ...]] = {}
+        self._frozen_decoding: dict[int, tuple[Tensor, ...]] = {}
 
     def initialise(self, generator: torch.Generator) -> "Decoder":
         """Draw every matrix from N(0, init_std), in the order of the parameters' names, and return self."""
@@ -108,6 +123,7 @@ class Decoder(nn.Module):
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(name.startswith(prefixes))
         self._frozen = {i: b.cast(self.dtype) for i, b in self.layers() if not any(p.requires_grad for p in b.parameters())}
+        self._frozen_decoding = {}
         return self
 
     def trainable(self) -> dict[str, nn.Parameter]:
@@ -118,11 +134,18 @@ class Decoder(nn.Module):
         """Return every block's matrices in the compute dtype, with a gradient where they train."""
         return [self._frozen.get(index) or block.cast(self.dtype) for index, block in self.layers()]
 
-    def _angles(self, longest: int) -> Tensor:
+    def _decoding_weights(self) -> DecodingWeights:
+        matrices = self.matrices()
+        for index in self._frozen.keys() - self._frozen_decoding.keys():
+            self._frozen_decoding[index] = _side_by_side(*matrices[index])
+        kept = [self._frozen_decoding.get(index) or _side_by_side(*own) for index, own in enumerate(matrices)]
+        return DecodingWeights(kept, mixing_weights(*self._mixers()), self.embedding.to(self.dtype).t().contiguous())
+
+    def _rotary(self, longest: int) -> Rotary:
         recipe = self.recipe
         if longest > recipe.context:
             raise ValueError(f"a sequence of {longest} tokens exceeds the model's context of {recipe.context}")
-        return rotary_angles(torch.arange(recipe.context, device=self.embedding.device), recipe.width // recipe.heads, recipe.rope_base)
+        return rotary(recipe.context, recipe.width // recipe.heads, recipe.rope_base, self.embedding.device)
 
     def forward(
         self,
@@ -131,7 +154,6 @@ class Decoder(nn.Module):
         *,
         head_only: bool = False,
         cache: list[LinearState | SparseCache] | None = None,
-        matrices: list[tuple[Tensor, ...]] | None = None,
     ) -> Hidden:
         """Return the hidden states of packed tokens.
 
@@ -140,14 +162,14 @@ class Decoder(nn.Module):
         """
         weights = mixing_weights(*self._mixers())
         table = self.embedding.detach() if head_only else self.embedding
-        segments = attention.segments_of(layout, self._angles(layout.prompt + layout.longest))
+        rows = Rows(layout, self._rotary(layout.prompt + layout.longest))
         newest_ND = nn.functional.embedding(ids_N, table).float()
         bank = StreamBank(newest_ND, self.recipe.layers)
         usages = []
-        matrices = matrices or self.matrices()
+        matrices = self.matrices()
         for index, block in self.layers():
             x_ND = read(newest_ND, weights, bank, index)
-            newest_ND, usage_E = self._block(index, block, matrices[index], x_ND, segments, cache)
+            newest_ND, usage_E = self._block(index, block, matrices[index], x_ND, rows, cache)
             usages.append(usage_E)
         mean_ND = read(newest_ND, weights, bank, self.recipe.layers)
         return Hidden(rms_norm(mean_ND, self.final_norm, self.recipe.norm_epsilon, self.dtype), torch.stack(usages))
@@ -162,19 +184,19 @@ class Decoder(nn.Module):
         block: Block,
         matrices: tuple[Tensor, ...],
         x_ND: Tensor,
-        segments: list[Segment],
+        rows: Rows,
         cache: list[LinearState | SparseCache] | None,
     ) -> tuple[Tensor, Tensor]:
         recipe = self.recipe
         qkv, out, router, up, down = matrices
         qkv_NX = rms_norm(x_ND, block.attention_norm, recipe.norm_epsilon, self.dtype) @ qkv.t()
         if is_sparse(index):
-            attended = attention.sparse_attention(qkv_NX, segments, recipe.heads, recipe.window, recipe.stride, cache, recipe.context)
+            attended = attention.sparse_attention(qkv_NX, rows, recipe.heads, recipe.window, recipe.stride, cache, recipe.context)
         else:
-            attended = attention.linear_attention(qkv_NX, segments, recipe.heads, cache)
+            attended = attention.linear_attention(qkv_NX, rows, recipe.heads, cache)
         h_ND = x_ND + attended @ out.t()
         normed_ND = rms_norm(h_ND, block.ffn_norm, recipe.norm_epsilon, self.dtype)
-        return mixture(h_ND, normed_ND, (normed_ND @ router.t()).float(), up, down, recipe.top_k)
+        return mixture(h_ND, normed_ND, normed_ND @ router.t(), up, down, recipe.top_k)
 
     def logits(self, final_ND: Tensor) -> Tensor:
         """Return float32 next-token logits [N, V] of normalised hidden states."""
@@ -186,33 +208,44 @@ class Decoder(nn.Module):
         layout = Layout(tuple(map(len, rows)))
         device = self.embedding.device
         layers: list[LinearState | SparseCache] = []
-        matrices = self.matrices()
-        hidden = self(torch.tensor([token for row in rows for token in row], device=device), layout, cache=layers, matrices=matrices)
-        return self.logits(hidden.final_ND[layout.last_tokens]), Cache(layers, torch.tensor(layout.lengths, device=device), matrices)
+        hidden = self(torch.tensor([token for row in rows for token in row], device=device), layout, cache=layers)
+        cache = Cache(layers, torch.tensor(layout.lengths, device=device), self._decoding_weights())
+        return self.logits(hidden.final_ND[layout.last_tokens]), cache
 
     @torch.no_grad()
     def step(self, ids_R: Tensor, cache: Cache) -> Tensor:
         """Append one token a row to `cache`, in place, and return the logits after it [R, V]."""
+        rotary = self._rotary(int(cache.positions_R.max()) + 1)
+        embedded_RD = self.embedding[ids_R]
+        if compiles(embedded_RD.device):
+            cache.compiled = cache.compiled or self._compiled_step(cache, rotary)
+            final_RD = cache.compiled(embedded_RD)
+        else:
+            final_RD = self._step(embedded_RD, cache, rotary)
+        return (final_RD @ cache.weights.head_DV).float()
+
+    def _compiled_step(self, cache: Cache, rotary: Rotary) -> CompiledStep:
+        norms = [(block.attention_norm, block.ffn_norm) for _, block in self.layers()]
+        weights = cache.weights
+        return CompiledStep(self.recipe, rotary, cache.positions_R, cache.layers, weights.matrices, norms, weights.mixing, self.final_norm)
+
+    def _step(self, newest_RD: Tensor, cache: Cache, rotary: Rotary) -> Tensor:
         recipe = self.recipe
-        weights = mixing_weights(*self._mixers())
-        angles_RK = self._angles(int(cache.positions_R.max()) + 1)[cache.positions_R]
-        newest_RD = self.embedding[ids_R]
         bank = StreamBank(newest_RD, recipe.layers)
         for index, block in self.layers():
-            qkv, out, router, up, down = cache.matrices[index]
-            x_RD = read(newest_RD, weights, bank, index)
-            qkv_RX = rms_norm(x_RD, block.attention_norm, recipe.norm_epsilon, self.dtype) @ qkv.t()
-            layer = cache.layers[index]
-            if isinstance(layer, SparseCache):
-                attended = attention.sparse_step(qkv_RX, angles_RK, cache.positions_R, layer)
-            else:
-                attended = attention.linear_step(qkv_RX, angles_RK, layer)
-            h_RD = x_RD + attended @ out.t()
+            qkv, out, router, up, down = cache.weights.matrices[index]
+            x_RD = read(newest_RD, cache.weights.mixing, bank, index)
+            qkv_RX = rms_norm(x_RD, block.attention_norm, recipe.norm_epsilon, self.dtype) @ qkv
+            h_RD = x_RD + attention.step(qkv_RX, cache.positions_R, rotary, cache.layers[index]) @ out
             normed_RD = rms_norm(h_RD, block.ffn_norm, recipe.norm_epsilon, self.dtype)
-            newest_RD = mixture_step(h_RD, normed_RD, (normed_RD @ router.t()).float(), up, down, recipe.top_k)
-        mean_RD = read(newest_RD, weights, bank, recipe.layers)
+            newest_RD = mixture_step(h_RD, normed_RD, normed_RD @ router, up, down, recipe.top_k)
         cache.positions_R += 1
-        return self.logits(rms_norm(mean_RD, self.final_norm, recipe.norm_epsilon, self.dtype))
+        return rms_norm(read(newest_RD, cache.weights.mixing, bank, recipe.layers), self.final_norm, recipe.norm_epsilon, self.dtype)
+
+
+def _side_by_side(qkv: Tensor, out: Tensor, router: Tensor, up: Tensor, down: Tensor) -> tuple[Tensor, ...]:
+    """Return the matrices as decoding multiplies by them, from the right: the experts' side by side."""
+    return qkv.t().contiguous(), out.t().contiguous(), router.t().contiguous(), up.transpose(0, 1).flatten(1), down.flatten(0, 1)
 
 
 def count_parameters(model: Decoder, *, active: bool = False) -> int:

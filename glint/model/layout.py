@@ -1,15 +1,19 @@
 """Where packed tokens stand: rows without padding, which may continue one shared prompt.
 
 Everything but attention treats tokens one by one, so tokens are kept packed, and a prompt that G completions share is computed once.
-Only attention sees rows, and pads them to the longest.
+Only attention sees rows: the compiled loops walk along them, the formulas pad them to the longest.
 """
 
+import itertools
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from glint.model.rotary import Rotary
 
 BF16_ROW_BLOCK = 32
 """On a CPU the first bf16 product of a new shape costs milliseconds (a kernel is generated), so row counts come in multiples of this."""
@@ -18,21 +22,6 @@ BF16_ROW_BLOCK = 32
 def row_block(dtype: torch.dtype) -> int:
     """Return the number of which row counts should be multiples, so that their kernels are likely to exist already."""
     return BF16_ROW_BLOCK if dtype == torch.bfloat16 else 1
-
-
-class _Pad(torch.autograd.Function):
-    """Packed tokens to padded rows. Padding holds copies of the first token: causal attention never shows it to a real position."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, pad_index: Tensor, real_index: Tensor) -> Tensor:
-        ctx.save_for_backward(real_index)
-        return x.index_select(0, pad_index)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (real_index,) = ctx.saved_tensors
-        return grad.index_select(0, real_index), None, None
 
 
 @dataclass(frozen=True)
@@ -94,9 +83,50 @@ class Indices:
     """Whether rows are equally long, so that padding changes nothing."""
 
     def pad(self, x: Tensor) -> Tensor:
-        """Return row tokens [rows' tokens, ...] as padded slots [R*T, ...]."""
-        return x if self.identity else _Pad.apply(x, self.pad_index, self.real_index)
+        """Return row tokens [rows' tokens, ...] as padded slots [R*T, ...].
+
+        Padding holds copies of the first token: causal attention never shows it to a real position.
+        """
+        return x if self.identity else x.index_select(0, self.pad_index)
 
     def unpad(self, x: Tensor) -> Tensor:
         """Return padded slots [R*T, ...] as row tokens."""
         return x if self.identity else x.index_select(0, self.real_index)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Tokens that attention sees side by side: the shared prompt as one row, or all rows after it."""
+
+    first: int
+    """Packed index of the first token."""
+    rows: int
+    longest: int
+    indices: Indices
+    angles: Tensor
+    """[1, 1, T, K/2] rotary angles of the padded positions."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a layout, in the form that either kind of attention takes, and the turns of all positions."""
+
+    layout: Layout
+    rotary: Rotary
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """The prompt (if any), and the rows."""
+        layout, angles = self.layout, self.rotary.angles
+        segments = []
+        if layout.prompt:
+            alone = Layout((layout.prompt,))
+            segments.append(Segment(0, 1, layout.prompt, alone.indices(angles.device), angles[None, None, : layout.prompt]))
+        own = angles[None, None, layout.prompt : layout.prompt + layout.longest]
+        segments.append(Segment(layout.prompt, layout.rows, layout.longest, layout.indices(angles.device), own))
+        return segments
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """[R+1] packed index of each row's first token, and of the end."""
+        return np.array(list(itertools.accumulate(self.layout.lengths, initial=self.layout.prompt)))

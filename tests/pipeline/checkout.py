@@ -22,7 +22,7 @@ class Checkout:
     @classmethod
     def fresh(cls, path: Path) -> "Checkout":
         """Copy the code and the tiny config into the new folder `path`."""
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+        ignored = shutil.ignore_patterns("*.pyc")  # what Numba has compiled is copied: it holds for files of the same date
         path.mkdir(parents=True)
         for name in CODE:
             source = ROOT / name

@@ -8,24 +8,22 @@ from glint.model.decoder import Decoder
 from tests.reference.hybrid import Weights, parameter_shapes
 
 
-def production_name(name: str) -> tuple[str, int | None, str]:
-    """Return the production parameter that holds reference parameter `name`, the expert in it if it stacks experts, and the map."""
+def production_name(name: str) -> tuple[str, int | None]:
+    """Return the production parameter that holds reference parameter `name`, and the expert in it if it stacks experts."""
     parts = name.removesuffix(".weight").split(".")
     if parts[0] != "layers":
-        return parts[0], None, parts[0]
+        return parts[0], None
     block, leaf = f"blocks.{parts[1]}", parts[-1]
     if leaf in ("up", "down"):
-        return f"{block}.{leaf}", -1 if parts[-2] == "shared" else int(parts[-2]), leaf
-    return f"{block}.{leaf}", None, leaf
+        return f"{block}.{leaf}", -1 if parts[-2] == "shared" else int(parts[-2])
+    return f"{block}.{leaf}", None
 
 
 def in_reference_shape(name: str, production: dict[str, Tensor]) -> Tensor:
     """Return the view of a production tensor that is reference parameter `name`."""
-    key, expert, leaf = production_name(name)
+    key, expert = production_name(name)
     tensor = production[key]
-    if expert is None:
-        return tensor
-    return tensor[expert].flatten(0, 1) if leaf == "up" else tensor[expert].T
+    return tensor if expert is None else tensor[expert].T
 
 
 def decoder(weights: Weights, recipe: ModelRecipe, dtype: torch.dtype = torch.float32) -> Decoder:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from glint import device
 from glint.config.model import ModelRecipe
 from glint.model import attention
 from glint.model.decoder import Cache, Decoder, Hidden, count_parameters
-from glint.model.layout import Layout
-from glint.model.primitives import rotary_angles
+from glint.model.layout import Layout, Rows
+from glint.model.rotary import rotary
 from tests.reference import hybrid
 from tests.reference.adapter import decoder, gradients, in_reference_shape
 from tests.reference.agreement import disagreements, relative_error
@@ -97,6 +98,13 @@ def build(shape: str) -> Case:
     rows = [torch.randint(0, recipe.vocabulary, (length,), generator=generator).tolist() for length in lengths]
     model = decoder(weights, recipe)
     return Case(recipe, {name: weight.requires_grad_() for name, weight in weights.items()}, model, rows)
+
+
+@pytest.fixture(autouse=True, params=["compiled", "formulas"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs what a CPU runs, and what other devices run."""
+    if request.param == "formulas":
+        monkeypatch.setattr(device, "COMPILED_FOR", set())
 
 
 @pytest.fixture(params=list(SHAPES))
@@ -245,8 +253,8 @@ def test_one_prompt_is_read_once_and_continued_by_many_rows(case: Case) -> None:
 
 def test_linear_attention_never_divides_by_less_than_a_millionth() -> None:
     qkv = torch.tensor([[-20.0, -19.0, 1.0, 0.5, 3.0, -4.0]], requires_grad=True)
-    angles = rotary_angles(torch.arange(1), head_size=2, base=10000.0)
-    attended = attention.linear_attention(qkv, attention.segments_of(Layout((1,)), angles), heads=1)
+    turns = rotary(1, 2, 10000.0, torch.device("cpu"))
+    attended = attention.linear_attention(qkv, Rows(Layout((1,)), turns), heads=1)
     exact = qkv.detach().double().requires_grad_()
     reference = hybrid.linear_attention(*(part[None] for part in exact.chunk(3, dim=1)))[0]
     assert relative_error(attended, reference) < 1e-5
@@ -254,7 +262,7 @@ def test_linear_attention_never_divides_by_less_than_a_millionth() -> None:
     found, known = torch.autograd.grad((attended * weights).sum(), qkv)[0], torch.autograd.grad((reference * weights).sum(), exact)[0]
     assert relative_error(found, known) < 1e-5
     state = attention.LinearState(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2))
-    assert relative_error(attention.linear_step(qkv.detach(), angles, state), reference) < 1e-5
+    assert relative_error(attention.linear_step(qkv.detach(), torch.zeros(1, dtype=torch.long), turns, state), reference) < 1e-5
 
 
 def test_bfloat16_stays_near_the_reference() -> None:

@@ -1,0 +1,246 @@
+"""The decoder's mechanisms on a CPU: the loops of `kernels` between PyTorch's matrix products, with gradients written by hand.
+
+Each function returns what the formula of the same name does. Axes: those of `kernels`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from glint.model import kernels
+from glint.model.layout import Rows, row_block
+
+Where = tuple[int, NDArray[np.int64], kernels.Array, kernels.Array]
+"""Tokens of the prompt, starts of the rows, cosines, sines."""
+ROW_BLOCK = 1024
+"""Rows that pass an expert at a time, so that what one product writes is still in the cache when the next reads it."""
+
+
+def array(x: Tensor) -> NDArray[Any]:
+    """Return the memory of contiguous `x`, a bfloat16 as its bits."""
+    x = x.detach()
+    return (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_ND: Tensor, weight_D: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
+        out_ND, scale_N = torch.empty_like(x_ND, dtype=dtype), x_ND.new_empty(len(x_ND))
+        kernels.rms_norm(array(x_ND), array(weight_D), epsilon, array(out_ND), array(scale_N))
+        ctx.save_for_backward(x_ND, weight_D, scale_N)
+        return out_ND
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x_ND, weight_D, scale_N = ctx.saved_tensors
+        grad_x_ND, grad_weight_D = torch.empty_like(x_ND), torch.zeros_like(weight_D)
+        arrays = (array(x) for x in (grad_ND.contiguous(), x_ND, weight_D, scale_N, grad_x_ND, grad_weight_D))
+        kernels.rms_norm_backward(*arrays)
+        return grad_x_ND, grad_weight_D, None, None
+
+
+def rms_norm(x_ND: Tensor, weight_D: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
+    """Return x / sqrt(mean(x^2) + epsilon) * weight, rounded to `dtype`."""
+    return _RMSNorm.apply(x_ND, weight_D, epsilon, dtype)
+
+
+def by_head(x: Tensor, heads: int, parts: int) -> NDArray[Any]:
+    """Return packed [N, parts * D] as an array [N, parts, H, K], without the axis of parts where there is one part."""
+    shape = (len(x), heads, -1) if parts == 1 else (len(x), parts, heads, x.shape[1] // (parts * heads))
+    return array(x).reshape(shape)
+
+
+def _where(rows: Rows) -> Where:
+    return rows.layout.prompt, rows.starts, *rows.rotary.turns
+
+
+class _LinearAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv_NX: Tensor, rows: Rows, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        size = qkv_NX.shape[1] // (3 * heads)
+        out_NX, total_NH = qkv_NX.new_empty(len(qkv_NX), heads * size), torch.empty(len(qkv_NX), heads)
+        s_RHKK, z_RHK = torch.empty(rows.layout.rows, heads, size, size), torch.empty(rows.layout.rows, heads, size)
+        where = _where(rows)
+        out = by_head(out_NX, heads, 1)
+        kernels.linear_attention(by_head(qkv_NX, heads, 3), *where, out, array(total_NH), array(s_RHKK), array(z_RHK))
+        ctx.where, ctx.heads = where, heads
+        ctx.save_for_backward(qkv_NX, out_NX, total_NH)
+        ctx.mark_non_differentiable(s_RHKK, z_RHK)
+        return out_NX, s_RHKK, z_RHK
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NX: Tensor, *_: Tensor) -> tuple[Tensor, None, None]:
+        qkv_NX, out_NX, total_NH = ctx.saved_tensors
+        grad_qkv_NX = torch.empty_like(qkv_NX)
+        grad, qkv, out, grad_qkv = (
+            by_head(x, ctx.heads, parts) for x, parts in ((grad_NX.contiguous(), 1), (qkv_NX, 3), (out_NX, 1), (grad_qkv_NX, 3))
+        )
+        where: Where = ctx.where
+        kernels.linear_attention_backward(grad, qkv, *where, out, array(total_NH), grad_qkv)
+        return grad_qkv_NX, None, None
+
+
+def linear_attention(qkv_NX: Tensor, rows: Rows, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the attended values [N, D], and S [R, H, K, K] and z [R, H, K] after each row's last token, without a gradient."""
+    return _LinearAttention.apply(qkv_NX, rows, heads)
+
+
+class _SparseAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv_NX: Tensor, rows: Rows, heads: int, window: int, stride: int) -> Tensor:
+        out_NX = qkv_NX.new_empty(len(qkv_NX), qkv_NX.shape[1] // 3)
+        where = _where(rows)
+        kernels.sparse_attention(by_head(qkv_NX, heads, 3), *where, window, stride, by_head(out_NX, heads, 1))
+        ctx.where, ctx.heads, ctx.window, ctx.stride = where, heads, window, stride
+        ctx.save_for_backward(qkv_NX)
+        return out_NX
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NX: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (qkv_NX,) = ctx.saved_tensors
+        grad_qkv_NX = torch.empty_like(qkv_NX)
+        grad, qkv, grad_qkv = (by_head(x, ctx.heads, parts) for x, parts in ((grad_NX.contiguous(), 1), (qkv_NX, 3), (grad_qkv_NX, 3)))
+        where: Where = ctx.where
+        kernels.sparse_attention_backward(grad, qkv, *where, ctx.window, ctx.stride, grad_qkv)
+        return grad_qkv_NX, None, None, None, None
+
+
+def sparse_attention(qkv_NX: Tensor, rows: Rows, heads: int, window: int, stride: int) -> Tensor:
+    """Return softmax attention [N, D] over the last `window` positions and every `stride`-th."""
+    return _SparseAttention.apply(qkv_NX, rows, heads, window, stride)
+
+
+class _Experts:
+    """The slots of the tokens: sorted by expert, a multiple of `row_block` for each, the idle ones holding token 0."""
+
+    def __init__(self, logits_NE: Tensor, top_k: int) -> None:
+        tokens, experts = logits_NE.shape
+        self.experts_NJ = np.empty((tokens, top_k), np.int64)
+        self.weights_NJ = np.empty((tokens, top_k), np.float32)
+        kernels.choose_experts(array(logits_NE), self.experts_NJ, self.weights_NJ)
+        self.counts_E = np.bincount(self.experts_NJ.ravel(), minlength=experts)
+        block = row_block(logits_NE.dtype)
+        ends_E = np.cumsum((self.counts_E + block - 1) // block * block)
+        self.firsts_E = np.concatenate([[0], ends_E[:-1]])
+        self.slots_NJ = np.empty((tokens, top_k), np.int64)
+        self.tokens_S = np.zeros(ends_E[-1], np.int64)
+        kernels.place_by_expert(self.experts_NJ, self.firsts_E, self.slots_NJ, self.tokens_S)
+        self.pieces = _pieces(self.firsts_E.tolist(), ends_E.tolist())
+
+    def clear_idle(self, x_SD: Tensor) -> None:
+        """Set the rows of idle slots to 0."""
+        ends = [*self.firsts_E[1:].tolist(), len(self.tokens_S)]
+        for end_of_real, end in zip((self.firsts_E + self.counts_E).tolist(), ends, strict=True):
+            x_SD[end_of_real:end] = 0
+
+
+def _pieces(firsts: Sequence[int], ends: Sequence[int]) -> list[tuple[int, slice]]:
+    """Return (expert, rows): consecutive rows of one expert, at most ROW_BLOCK of them."""
+    return [
+        (expert, slice(start, min(start + ROW_BLOCK, end)))
+        for expert, (first, end) in enumerate(zip(firsts, ends, strict=True))
+        for start in range(first, end, ROW_BLOCK)
+    ]
+
+
+def _pass_expert(x_ND: Tensor, up_DF: Tensor, down_FD: Tensor, gate_value_NF: Tensor, y_ND: Tensor) -> None:
+    """Write gates and values, and what the expert gives."""
+    torch.mm(x_ND, up_DF, out=gate_value_NF)
+    product_NF = x_ND.new_empty(len(x_ND), len(down_FD))
+    kernels.gate(array(gate_value_NF), array(product_NF))
+    torch.mm(product_NF, down_FD, out=y_ND)
+
+
+class _WeightGradient:
+    """Sum of left^T right over the pieces of each expert; the first product is written, not added: in bf16 that is nearly twice as fast."""
+
+    def __init__(self, weight_EXX: Tensor) -> None:
+        self.total_EXX = torch.empty_like(weight_EXX)
+        self.begun: set[int] = set()
+
+    def add(self, expert: int, left_NX: Tensor, right_NX: Tensor) -> None:
+        """Add the product of one piece."""
+        if expert in self.begun:
+            self.total_EXX[expert].addmm_(left_NX.t(), right_NX)
+        else:
+            torch.mm(left_NX.t(), right_NX, out=self.total_EXX[expert])
+        self.begun.add(expert)
+
+    def finished(self) -> Tensor:
+        """Return the gradient, 0 for the experts that no token chose."""
+        for idle in set(range(len(self.total_EXX))) - self.begun:
+            self.total_EXX[idle].zero_()
+        return self.total_EXX
+
+
+class _Mixture(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, residual_ND: Tensor, x_ND: Tensor, up: Tensor, down: Tensor, logits_NE: Tensor, experts: _Experts) -> Tensor:
+        x_SD = x_ND.index_select(0, torch.from_numpy(experts.tokens_S))
+        width = up.shape[2]
+        gate_value_NF, gate_value_SF = x_ND.new_empty(len(x_ND), width), x_ND.new_empty(len(x_SD), width)
+        shared_ND, y_SD = torch.empty_like(x_ND), torch.empty_like(x_SD)
+        for expert, rows in experts.pieces:
+            _pass_expert(x_SD[rows], up[expert], down[expert], gate_value_SF[rows], y_SD[rows])
+        for _, rows in _pieces([0], [len(x_ND)]):
+            _pass_expert(x_ND[rows], up[-1], down[-1], gate_value_NF[rows], shared_ND[rows])
+        out_ND = torch.empty_like(residual_ND)
+        kernels.combine(array(residual_ND), array(shared_ND), array(y_SD), experts.weights_NJ, experts.slots_NJ, array(out_ND))
+        ctx.experts, ctx.router_shape = experts, logits_NE.shape
+        ctx.save_for_backward(x_ND, x_SD, up, down, gate_value_NF, gate_value_SF, y_SD)
+        return out_ND
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor | None, ...]:
+        x_ND, x_SD, up, down, gate_value_NF, gate_value_SF, y_SD = ctx.saved_tensors
+        experts: _Experts = ctx.experts
+        grad_ND = grad_ND.contiguous()
+        grad_shared_ND, grad_y_SD, grad_weights_NJ = torch.empty_like(x_ND), torch.empty_like(y_SD), np.empty_like(experts.weights_NJ)
+        experts.clear_idle(grad_y_SD)
+        arrays = (array(grad_ND), array(y_SD), experts.weights_NJ, experts.slots_NJ, array(grad_shared_ND), array(grad_y_SD))
+        kernels.combine_backward(*arrays, grad_weights_NJ)
+        grad_up, grad_down = (
+            _WeightGradient(weight) if wanted else None for weight, wanted in zip((up, down), ctx.needs_input_grad[2:4], strict=True)
+        )
+        grad_x_SD, grad_copy_ND = torch.empty_like(x_SD), torch.empty_like(x_ND)
+        shared = len(up) - 1
+        routed = [(expert, rows, x_SD, gate_value_SF, grad_y_SD, grad_x_SD) for expert, rows in experts.pieces]
+        common = [(shared, rows, x_ND, gate_value_NF, grad_shared_ND, grad_copy_ND) for _, rows in _pieces([0], [len(x_ND)])]
+        for expert, rows, x, gate_value, grad, grad_x in routed + common:
+            grad_product = grad[rows] @ down[expert].t()
+            product, grad_gate_value = torch.empty_like(grad_product), torch.empty_like(gate_value[rows])
+            kernels.gate_backward(array(grad_product), array(gate_value[rows]), array(grad_gate_value), array(product))
+            torch.mm(grad_gate_value, up[expert].t(), out=grad_x[rows])
+            if grad_up is not None:
+                grad_up.add(expert, x[rows], grad_gate_value)
+            if grad_down is not None:
+                grad_down.add(expert, product, grad[rows])
+        grad_x_ND = torch.empty_like(x_ND)
+        kernels.sum_copies(array(grad_copy_ND), array(grad_x_SD), experts.slots_NJ, array(grad_x_ND))
+        grad_logits_NE = torch.zeros(ctx.router_shape)
+        kernels.choose_experts_backward(grad_weights_NJ, experts.weights_NJ, experts.experts_NJ, array(grad_logits_NE))
+        grads = (gradient.finished() if gradient else None for gradient in (grad_up, grad_down))
+        return grad_ND, grad_x_ND, *grads, grad_logits_NE.to(x_ND.dtype), None
+
+
+def mixture(residual_ND: Tensor, x_ND: Tensor, logits_NE: Tensor, up: Tensor, down: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+    """Return residual + shared(x) + sum over the chosen experts of weight * expert(x), and the share of routed slots an expert got [E]."""
+    experts = _Experts(logits_NE, top_k)
+    counts_E = torch.from_numpy(experts.counts_E)
+    return _Mixture.apply(residual_ND, x_ND, up, down, logits_NE, experts), counts_E / counts_E.sum()
+
+
+def fill_cache(qkv_NX: Tensor, rows: Rows, k_RHCK: Tensor, v_RHCK: Tensor, positions_RC: Tensor, window: int, stride: int) -> None:
+    """Keep of every row the last `window` positions and every `stride`-th."""
+    cache = (array(k_RHCK), array(v_RHCK), array(positions_RC))
+    qkv = by_head(qkv_NX, k_RHCK.shape[1], 3)
+    kernels.fill_cache(qkv, rows.layout.prompt, rows.starts, *rows.rotary.turns, window, stride, *cache)

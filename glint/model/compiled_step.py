@@ -1,0 +1,98 @@
+"""One decode step on a CPU. What it writes is allocated once for a batch: a step's work is so small that bookkeeping would double it."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from glint.config.model import ModelRecipe
+from glint.model import kernels
+from glint.model.attention import LinearState, SparseCache
+from glint.model.compiled import array
+from glint.model.rotary import Rotary
+
+
+class CompiledStep:
+    """The layers of a decoder, ready to append one token to each of R rows."""
+
+    def __init__(
+        self,
+        recipe: ModelRecipe,
+        rotary: Rotary,
+        positions_R: Tensor,
+        caches: Sequence[LinearState | SparseCache],
+        matrices: Sequence[tuple[Tensor, ...]],
+        norms: Sequence[tuple[Tensor, Tensor]],
+        mixing: Sequence[Tensor],
+        final_norm: Tensor,
+    ) -> None:
+        """`norms` are each layer's two; `matrices` and `mixing` those of decoding. The caches advance in place."""
+        rows, width, dtype = len(positions_R), recipe.width, matrices[0][0].dtype
+        self.recipe, self.rotary, self.positions = recipe, rotary, array(positions_R)
+        self.streams_LRD = torch.empty(recipe.layers + 1, rows, width)
+        self.x_RD, self.h_RD = torch.empty(rows, width), torch.empty(rows, width)
+        self.normed_RD, self.change_RD, self.attended_RD = (torch.empty(rows, width, dtype=dtype) for _ in range(3))
+        self.qkv_RX = torch.empty(rows, 3 * width, dtype=dtype)
+        self.logits_RE = torch.empty(rows, recipe.experts, dtype=dtype)
+        self.share_RE = torch.empty(rows, recipe.experts + 1)
+        self.gate_value = torch.empty(rows, (recipe.experts + 1) * 2 * recipe.expert_hidden, dtype=dtype)
+        self.product = torch.empty(rows, (recipe.experts + 1) * recipe.expert_hidden, dtype=dtype)
+        self.total_RH = torch.empty(rows, recipe.heads)
+        self.streams, self.x, self.normed = array(self.streams_LRD), array(self.x_RD), array(self.normed_RD)
+        self.layers = [
+            self._layer(level, cache, own, own_norms, array(weights))
+            for level, (cache, own, own_norms, weights) in enumerate(zip(caches, matrices, norms, mixing[:-1], strict=True))
+        ]
+        self.final = (array(mixing[-1]), array(final_norm), recipe.norm_epsilon)
+
+    def _layer(
+        self,
+        level: int,
+        cache: LinearState | SparseCache,
+        matrices: tuple[Tensor, ...],
+        norms: tuple[Tensor, Tensor],
+        weights: kernels.Array,
+    ) -> Callable[[], None]:
+        recipe = self.recipe
+        qkv, out, router, up, down = matrices
+        attention_norm, ffn_norm = map(array, norms)
+        attend = self._attention(cache)
+        h, change = array(self.h_RD), array(self.change_RD)
+        logits, share = array(self.logits_RE), array(self.share_RE)
+        by_expert = (len(self.x), recipe.experts + 1, -1)
+        gate_value, product = array(self.gate_value).reshape(by_expert), array(self.product).reshape(by_expert)
+
+        def run() -> None:
+            kernels.read_and_norm(self.streams, weights, attention_norm, recipe.norm_epsilon, self.x, self.normed)
+            torch.mm(self.normed_RD, qkv, out=self.qkv_RX)
+            attend()
+            torch.mm(self.attended_RD, out, out=self.change_RD)
+            kernels.add_and_norm(self.x, change, ffn_norm, recipe.norm_epsilon, h, self.normed)
+            torch.mm(self.normed_RD, router, out=self.logits_RE)
+            kernels.share_experts(logits, recipe.top_k, share)
+            torch.mm(self.normed_RD, up, out=self.gate_value)
+            kernels.gate_all_experts(gate_value, share, product)
+            torch.mm(self.product, down, out=self.change_RD)
+            kernels.add(h, change, self.streams[level + 1])
+
+        return run
+
+    def _attention(self, cache: LinearState | SparseCache) -> Callable[[], None]:
+        heads, size = self.recipe.heads, self.recipe.width // self.recipe.heads
+        qkv, attended = array(self.qkv_RX).reshape(-1, 3, heads, size), array(self.attended_RD).reshape(-1, heads, size)
+        where = (qkv, self.positions, *self.rotary.turns)
+        if isinstance(cache, SparseCache):
+            k, v, kept = map(array, cache.tensors())
+            return lambda: kernels.sparse_step(*where, cache.window, cache.stride, k, v, kept, attended)
+        state, total = (array(cache.s_RHKK), array(cache.z_RHK)), array(self.total_RH)
+        return lambda: kernels.linear_step(*where, *state, attended, total)
+
+    def __call__(self, embedded_RD: Tensor) -> Tensor:
+        """Append the tokens whose embeddings are given; return the normalised final hidden states [R, D], valid until the next call."""
+        self.streams_LRD[0] = embedded_RD
+        for layer in self.layers:
+            layer()
+        weights, norm, epsilon = self.final
+        kernels.read_and_norm(self.streams, weights, norm, epsilon, self.x, self.normed)
+        self.positions += 1
+        return self.normed_RD

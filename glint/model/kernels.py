@@ -1,0 +1,672 @@
+"""Loops over NumPy arrays, compiled by Numba: each does in one pass over memory what PyTorch's operations would do in many.
+
+A bfloat16 array comes as its bits, uint16; sums are float32. All loops are serial. `glint.model.compiled` wraps them for autograd.
+Axes: N packed tokens, D width, H heads, K width of a head, E experts, F hidden width of an expert, R rows, S slots of routed tokens.
+Everything compiled stays in this one file, because Numba's cache on disk watches the file that a kernel stands in and no other.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload, register_jitable
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
+ZERO, ONE = np.float32(0), np.float32(1)
+DENOMINATOR_FLOOR = np.float32(1e-6)
+
+
+class Decorator(Protocol):
+    """What compiles a function and leaves its type as it is."""
+
+    def __call__(self, function: Function, /) -> Function:
+        """Return the compiled function."""
+
+
+# Neither assumes that NaN and infinity are absent: a diverged run must show them. Only `summing` may change the order of a sum.
+elementwise = cast(Decorator, njit(fastmath={"contract", "nsz", "arcp"}, error_model="numpy", cache=True))
+summing = cast(Decorator, njit(fastmath={"contract", "nsz", "arcp", "reassoc"}, error_model="numpy", cache=True))
+
+
+def widen(x: Any) -> Any:
+    """Return the float32 value of a float32, or of the bits of a bfloat16."""
+    raise NotImplementedError("compiled only")
+
+
+@overload(widen, strict=False)
+def _widen(x: Any) -> Any:
+    if isinstance(x, types.Integer):
+        return lambda x: np.uint32(np.uint32(x) << np.uint32(16)).view(np.float32)
+    return lambda x: x
+
+
+def narrow(x: Any, like: Any) -> Any:
+    """Return float32 `x` rounded to the type of `like`: itself, or the bits of the nearest bfloat16 (ties to even)."""
+    raise NotImplementedError("compiled only")
+
+
+@overload(narrow, strict=False)
+def _narrow(x: Any, like: Any) -> Any:  # noqa: ARG001
+    def round_to_bfloat16(x: Any, like: Any) -> Any:  # noqa: ARG001
+        bits = np.float32(x).view(np.uint32)
+        odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
+        return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+
+    return round_to_bfloat16 if isinstance(like, types.Integer) else lambda x, like: x  # noqa: ARG005
+
+
+@register_jitable
+def exp(x: Any) -> Any:
+    """Return e^x of a float32 within 2e-7 relative, x held to [-87, 88]; NaN stays NaN.
+
+    x = n ln 2 + r: 2^n is set in the exponent's bits, e^r is a polynomial of degree 6 (Cephes' expf).
+    """
+    held = min(max(x, np.float32(-87)), np.float32(88))
+    biased = np.int32(held * np.float32(1.44269504) + np.float32(127.5))
+    n = np.float32(np.int32(biased - np.int32(127)))
+    r = held - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
+    p = np.float32(1.9875691500e-4)
+    p = p * r + np.float32(1.3981999507e-3)
+    p = p * r + np.float32(8.3334519073e-3)
+    p = p * r + np.float32(4.1665795894e-2)
+    p = p * r + np.float32(1.6666665459e-1)
+    p = p * r + np.float32(5.0000001201e-1)
+    return (p * r * r + r + ONE) * np.int32(biased << np.int32(23)).view(np.float32) + (x - x)
+
+
+@summing
+def dot(a: Array, b: Array) -> Any:
+    """Return sum a_i b_i."""
+    total = ZERO
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
+
+
+@summing
+def mixed_dot(a: Array, b: Array) -> Any:
+    """Return sum a_i b_i, each float32 or bfloat16."""
+    total = ZERO
+    for i in range(a.size):
+        total += widen(a[i]) * widen(b[i])
+    return total
+
+
+@summing
+def rms_norm(x_ND: Array, weight_D: Array, epsilon: float, out_ND: Array, scale_N: Array) -> None:
+    """Write x * scale * weight and scale = 1 / sqrt(mean(x^2) + epsilon)."""
+    for n in range(x_ND.shape[0]):
+        scale = ONE / np.sqrt(dot(x_ND[n], x_ND[n]) / np.float32(x_ND.shape[1]) + np.float32(epsilon))
+        scale_N[n] = scale
+        for d in range(x_ND.shape[1]):
+            out_ND[n, d] = narrow(x_ND[n, d] * scale * weight_D[d], out_ND[n, d])
+
+
+@summing
+def rms_norm_backward(grad_ND: Array, x_ND: Array, weight_D: Array, scale_N: Array, grad_x_ND: Array, grad_weight_D: Array) -> None:
+    """Write the gradient of x, and add that of the weight to `grad_weight_D`."""
+    for n in range(x_ND.shape[0]):
+        scale = scale_N[n]
+        radial = ZERO
+        for d in range(x_ND.shape[1]):
+            grad = widen(grad_ND[n, d])
+            unit = x_ND[n, d] * scale
+            grad_weight_D[d] += grad * unit
+            grad_x_ND[n, d] = grad * weight_D[d]
+            radial += grad * weight_D[d] * unit
+        radial = radial / np.float32(x_ND.shape[1]) * scale
+        for d in range(x_ND.shape[1]):
+            grad_x_ND[n, d] = (grad_x_ND[n, d] - x_ND[n, d] * radial) * scale
+
+
+@elementwise
+def read_and_norm(streams_LND: Array, weights_L: Array, weight_D: Array, epsilon: float, x_ND: Array, normed_ND: Array) -> None:
+    """Write x = sum_l weights_l streams_l, and its norm."""
+    scale_N = np.empty(x_ND.shape[0], np.float32)
+    for n in range(x_ND.shape[0]):
+        for d in range(x_ND.shape[1]):
+            x_ND[n, d] = ZERO
+        for level in range(weights_L.size):
+            for d in range(x_ND.shape[1]):
+                x_ND[n, d] += weights_L[level] * streams_LND[level, n, d]
+    rms_norm(x_ND, weight_D, epsilon, normed_ND, scale_N)
+
+
+@elementwise
+def add(x_ND: Array, change_ND: Array, out_ND: Array) -> None:
+    """Write x + change, float32."""
+    for n in range(x_ND.shape[0]):
+        for d in range(x_ND.shape[1]):
+            out_ND[n, d] = x_ND[n, d] + widen(change_ND[n, d])
+
+
+@elementwise
+def add_and_norm(x_ND: Array, change_ND: Array, weight_D: Array, epsilon: float, out_ND: Array, normed_ND: Array) -> None:
+    """Write x + change, and its norm."""
+    add(x_ND, change_ND, out_ND)
+    rms_norm(out_ND, weight_D, epsilon, normed_ND, np.empty(x_ND.shape[0], np.float32))
+
+
+@register_jitable
+def sigmoid(x: Any) -> Any:
+    """Return 1 / (1 + e^-x)."""
+    return ONE / (ONE + exp(-x))
+
+
+@elementwise
+def gate(gate_value_N2F: Array, out_NF: Array) -> None:
+    """Write silu(gate) * value; a row holds the gates, then the values."""
+    hidden = out_NF.shape[1]
+    for n in range(out_NF.shape[0]):
+        for f in range(hidden):
+            g = widen(gate_value_N2F[n, f])
+            out_NF[n, f] = narrow(g * sigmoid(g) * widen(gate_value_N2F[n, hidden + f]), out_NF[n, f])
+
+
+@elementwise
+def gate_backward(grad_NF: Array, gate_value_N2F: Array, grad_gate_value_N2F: Array, product_NF: Array) -> None:
+    """Write the gradients of gates and values, and silu(gate) * value anew."""
+    hidden = grad_NF.shape[1]
+    for n in range(grad_NF.shape[0]):
+        for f in range(hidden):
+            g, value, grad = widen(gate_value_N2F[n, f]), widen(gate_value_N2F[n, hidden + f]), widen(grad_NF[n, f])
+            share = sigmoid(g)
+            activated = g * share
+            product_NF[n, f] = narrow(activated * value, product_NF[n, f])
+            grad_gate_value_N2F[n, hidden + f] = narrow(grad * activated, product_NF[n, f])
+            grad_gate_value_N2F[n, f] = narrow(grad * value * (share + activated * (ONE - share)), product_NF[n, f])
+
+
+@elementwise
+def gate_all_experts(gate_value_RE2F: Array, share_RE: Array, out_REF: Array) -> None:
+    """Write share * silu(gate) * value for every expert of a few rows."""
+    hidden = out_REF.shape[2]
+    for r in range(out_REF.shape[0]):
+        for e in range(out_REF.shape[1]):
+            share = share_RE[r, e]
+            for f in range(hidden):
+                g = widen(gate_value_RE2F[r, e, f])
+                out_REF[r, e, f] = narrow(g * sigmoid(g) * widen(gate_value_RE2F[r, e, hidden + f]) * share, out_REF[r, e, f])
+
+
+@elementwise
+def choose_experts(logits_NE: Array, experts_NJ: Array, weights_NJ: Array) -> None:
+    """Write each token's J experts of the largest logits, in falling order, and the softmax over those logits."""
+    chosen = experts_NJ.shape[1]
+    for n in range(logits_NE.shape[0]):
+        for j in range(chosen):
+            best = -1
+            for e in range(logits_NE.shape[1]):
+                taken = False
+                for earlier in range(j):
+                    taken |= experts_NJ[n, earlier] == e
+                if not taken and (best < 0 or widen(logits_NE[n, e]) > widen(logits_NE[n, best])):
+                    best = e
+            experts_NJ[n, j] = best
+        total = ZERO
+        for j in range(chosen):
+            weights_NJ[n, j] = exp(widen(logits_NE[n, experts_NJ[n, j]]) - widen(logits_NE[n, experts_NJ[n, 0]]))
+            total += weights_NJ[n, j]
+        for j in range(chosen):
+            weights_NJ[n, j] /= total
+
+
+@elementwise
+def share_experts(logits_RE: Array, top_k: int, share_RE: Array) -> None:
+    """Write each expert's weight, 0 where it was not chosen, and in one more column 1, for the shared expert."""
+    experts_RJ, weights_RJ = np.empty((len(logits_RE), top_k), np.int64), np.empty((len(logits_RE), top_k), np.float32)
+    choose_experts(logits_RE, experts_RJ, weights_RJ)
+    share_RE[:] = ZERO
+    for r in range(len(logits_RE)):
+        for j in range(top_k):
+            share_RE[r, experts_RJ[r, j]] = weights_RJ[r, j]
+        share_RE[r, logits_RE.shape[1]] = ONE
+
+
+@elementwise
+def place_by_expert(experts_NJ: Array, firsts_E: Array, slots_NJ: Array, tokens_S: Array) -> None:
+    """Write the slot of every choice and the token in every slot: expert e's tokens follow one another from slot firsts_E[e] on."""
+    free_E = firsts_E.copy()
+    for n in range(experts_NJ.shape[0]):
+        for j in range(experts_NJ.shape[1]):
+            slot = free_E[experts_NJ[n, j]]
+            free_E[experts_NJ[n, j]] += 1
+            slots_NJ[n, j] = slot
+            tokens_S[slot] = n
+
+
+@elementwise
+def combine(residual_ND: Array, shared_ND: Array, routed_SD: Array, weights_NJ: Array, slots_NJ: Array, out_ND: Array) -> None:
+    """Write residual + shared + sum_j weight_j routed_j."""
+    for n in range(out_ND.shape[0]):
+        for d in range(out_ND.shape[1]):
+            out_ND[n, d] = residual_ND[n, d] + widen(shared_ND[n, d])
+        for j in range(slots_NJ.shape[1]):
+            weight, slot = weights_NJ[n, j], slots_NJ[n, j]
+            for d in range(out_ND.shape[1]):
+                out_ND[n, d] += weight * widen(routed_SD[slot, d])
+
+
+@elementwise
+def combine_backward(grad_ND: Array, routed_SD: Array, weights_NJ: Array, slots_NJ: Array, grad_shared_ND: Array, grad_routed_SD: Array,
+                     grad_weights_NJ: Array) -> None:  # fmt: skip
+    """Write the gradients of shared, routed and weights."""
+    for n in range(grad_ND.shape[0]):
+        for d in range(grad_ND.shape[1]):
+            grad_shared_ND[n, d] = narrow(grad_ND[n, d], grad_shared_ND[n, d])
+        for j in range(slots_NJ.shape[1]):
+            weight, slot = weights_NJ[n, j], slots_NJ[n, j]
+            grad_weights_NJ[n, j] = mixed_dot(grad_ND[n], routed_SD[slot])
+            for d in range(grad_ND.shape[1]):
+                grad_routed_SD[slot, d] = narrow(weight * grad_ND[n, d], grad_routed_SD[slot, d])
+
+
+@elementwise
+def choose_experts_backward(grad_weights_NJ: Array, weights_NJ: Array, experts_NJ: Array, grad_logits_NE: Array) -> None:
+    """Add the gradient of the chosen logits to `grad_logits_NE`."""
+    for n in range(weights_NJ.shape[0]):
+        mean = ZERO
+        for j in range(weights_NJ.shape[1]):
+            mean += grad_weights_NJ[n, j] * weights_NJ[n, j]
+        for j in range(weights_NJ.shape[1]):
+            grad_logits_NE[n, experts_NJ[n, j]] += weights_NJ[n, j] * (grad_weights_NJ[n, j] - mean)
+
+
+@elementwise
+def sum_copies(shared_ND: Array, routed_SD: Array, slots_NJ: Array, out_ND: Array) -> None:
+    """Write shared + sum_j routed_j: the gradient of a token that was copied to its slots."""
+    total_D = np.empty(out_ND.shape[1], np.float32)
+    for n in range(out_ND.shape[0]):
+        for d in range(total_D.size):
+            total_D[d] = widen(shared_ND[n, d])
+        for j in range(slots_NJ.shape[1]):
+            slot = slots_NJ[n, j]
+            for d in range(total_D.size):
+                total_D[d] += widen(routed_SD[slot, d])
+        for d in range(total_D.size):
+            out_ND[n, d] = narrow(total_D[d], out_ND[n, d])
+
+
+@elementwise
+def turn(x_K: Array, cos_C: Array, sin_C: Array, out_K: Array) -> None:
+    """Write `x_K` with its pairs (2c, 2c+1) turned by the angles."""
+    for c in range(cos_C.size):
+        a, b = widen(x_K[2 * c]), widen(x_K[2 * c + 1])
+        out_K[2 * c] = a * cos_C[c] - b * sin_C[c]
+        out_K[2 * c + 1] = b * cos_C[c] + a * sin_C[c]
+
+
+@elementwise
+def turn_back(x_K: Array, cos_C: Array, sin_C: Array, out_K: Array) -> None:
+    """Write float32 `x_K` turned by minus the angles, rounded to the type of `out_K`: the gradient of `turn`."""
+    for c in range(cos_C.size):
+        a, b = x_K[2 * c], x_K[2 * c + 1]
+        out_K[2 * c] = narrow(a * cos_C[c] + b * sin_C[c], out_K[2 * c])
+        out_K[2 * c + 1] = narrow(b * cos_C[c] - a * sin_C[c], out_K[2 * c + 1])
+
+
+@elementwise
+def read_head(qkv_N3HK: Array, head: int, first: int, end: int, position: int, cos_PC: Array, sin_PC: Array, qkv_3TK: Array,
+              to: int) -> None:  # fmt: skip
+    """Write q and k, turned, and v of one head of the tokens first..end-1, the first of which stands at `position`, from row `to` on."""
+    for t in range(end - first):
+        turn(qkv_N3HK[first + t, 0, head], cos_PC[position + t], sin_PC[position + t], qkv_3TK[0, to + t])
+        turn(qkv_N3HK[first + t, 1, head], cos_PC[position + t], sin_PC[position + t], qkv_3TK[1, to + t])
+        for i in range(qkv_3TK.shape[2]):
+            qkv_3TK[2, to + t, i] = widen(qkv_N3HK[first + t, 2, head, i])
+
+
+@elementwise
+def write_head_gradient(grad_3TK: Array, begin: int, head: int, first: int, end: int, position: int, cos_PC: Array, sin_PC: Array,
+                        grad_N3HK: Array) -> None:  # fmt: skip
+    """Write the gradients of one head's q, k and v, given those of the turned ones, which lie from row `begin` on."""
+    for t in range(end - first):
+        turn_back(grad_3TK[0, begin + t], cos_PC[position + t], sin_PC[position + t], grad_N3HK[first + t, 0, head])
+        turn_back(grad_3TK[1, begin + t], cos_PC[position + t], sin_PC[position + t], grad_N3HK[first + t, 1, head])
+        for i in range(grad_3TK.shape[2]):
+            grad_N3HK[first + t, 2, head, i] = narrow(grad_3TK[2, begin + t, i], grad_N3HK[first + t, 2, head, i])
+
+
+@elementwise
+def positive(x_TK: Array, count: int) -> None:
+    """Apply phi(x) = elu(x) + 1 to the first `count` rows, in place."""
+    for t in range(count):
+        for i in range(x_TK.shape[1]):
+            x_TK[t, i] = min(exp(x_TK[t, i]), max(x_TK[t, i] + ONE, ONE))
+
+
+@elementwise
+def positive_backward(grad_TK: Array, phi_TK: Array, count: int) -> None:
+    """Multiply a gradient by phi'(x): 1 above 0, exp(x) = phi(x) below, so min(phi, 1)."""
+    for t in range(count):
+        for i in range(phi_TK.shape[1]):
+            grad_TK[t, i] *= min(phi_TK[t, i], ONE)
+
+
+@elementwise
+def add_outer_and_read(state_IJ: Array, a_I: Array, b_J: Array, c_I: Array, out_J: Array) -> None:
+    """Add a b^T to the state, then write c state."""
+    for j in range(out_J.size):
+        out_J[j] = ZERO
+    for i in range(a_I.size):
+        a, c = a_I[i], c_I[i]
+        for j in range(out_J.size):
+            entry = state_IJ[i, j] + a * b_J[j]
+            state_IJ[i, j] = entry
+            out_J[j] += c * entry
+
+
+@elementwise
+def _linear_tokens(qkv_3TK: Array, count: int, first: int, head: int, s_KK: Array, z_K: Array, out_NHK: Array, total_NH: Array) -> None:
+    """Advance a state over `count` tokens and write what they attend to, at the packed tokens from `first` on."""
+    q_TK, k_TK, v_TK = qkv_3TK[0], qkv_3TK[1], qkv_3TK[2]
+    sums_K = np.empty(q_TK.shape[1], np.float32)
+    for t in range(count):
+        for i in range(z_K.size):
+            z_K[i] += k_TK[t, i]
+        add_outer_and_read(s_KK, k_TK[t], v_TK[t], q_TK[t], sums_K)
+        total = max(dot(q_TK[t], z_K), DENOMINATOR_FLOOR)
+        total_NH[first + t, head] = total
+        for i in range(z_K.size):
+            out_NHK[first + t, head, i] = narrow(sums_K[i] / total, out_NHK[first + t, head, i])
+
+
+@elementwise
+def linear_attention(qkv_N3HK: Array, prompt: int, starts_R: Array, cos_PC: Array, sin_PC: Array, out_NHK: Array, total_NH: Array,
+                     s_RHKK: Array, z_RHK: Array) -> None:  # fmt: skip
+    """Write phi(q) S / total, total = max(phi(q) z, 1e-6), of every token, and each row's last state.
+
+    The first `prompt` tokens precede every row; row r holds the tokens starts_R[r]..starts_R[r+1]-1.
+    """
+    size = qkv_N3HK.shape[3]
+    qkv_3TK = np.empty((3, cos_PC.shape[0], size), np.float32)
+    for head in range(qkv_N3HK.shape[2]):
+        s_KK, z_K = np.zeros((size, size), np.float32), np.zeros(size, np.float32)
+        for r in range(-1, starts_R.size - 1):
+            first, end, position = (0, prompt, 0) if r < 0 else (starts_R[r], starts_R[r + 1], prompt)
+            read_head(qkv_N3HK, head, first, end, position, cos_PC, sin_PC, qkv_3TK, 0)
+            positive(qkv_3TK[0], end - first)
+            positive(qkv_3TK[1], end - first)
+            if r < 0:
+                _linear_tokens(qkv_3TK, end - first, first, head, s_KK, z_K, out_NHK, total_NH)
+            else:
+                s_RHKK[r, head] = s_KK
+                z_RHK[r, head] = z_K
+                _linear_tokens(qkv_3TK, end - first, first, head, s_RHKK[r, head], z_RHK[r, head], out_NHK, total_NH)
+
+
+@elementwise
+def linear_step(qkv_R3HK: Array, positions_R: Array, cos_PC: Array, sin_PC: Array, s_RHKK: Array, z_RHK: Array, out_RHK: Array,
+                total_RH: Array) -> None:  # fmt: skip
+    """Advance every row's state by one token, and write what it attends to."""
+    qkv_3TK = np.empty((3, 1, qkv_R3HK.shape[3]), np.float32)
+    for r in range(qkv_R3HK.shape[0]):
+        for head in range(qkv_R3HK.shape[2]):
+            read_head(qkv_R3HK, head, r, r + 1, positions_R[r], cos_PC, sin_PC, qkv_3TK, 0)
+            positive(qkv_3TK[0], 1)
+            positive(qkv_3TK[1], 1)
+            _linear_tokens(qkv_3TK, 1, r, head, s_RHKK[r, head], z_RHK[r, head], out_RHK, total_RH)
+
+
+@summing
+def _sum_gradients(grad_K: Array, out_K: Array, total: Any, grad_sums_K: Array) -> Any:
+    """Write the gradient of the sums, given that of out = sums / total; return that of total, 0 where it was held to the floor."""
+    radial = ZERO
+    for i in range(grad_sums_K.size):
+        share = widen(grad_K[i]) / total
+        grad_sums_K[i] = share
+        radial -= share * widen(out_K[i])
+    return radial if total > DENOMINATOR_FLOOR else ZERO
+
+
+@elementwise
+def _linear_queries(qkv_3TK: Array, count: int, grad_sums_TK: Array, grad_total_T: Array, s_KK: Array, z_K: Array, grad_3TK: Array) -> None:
+    """Write the gradients of q, advancing the transposed state v k^T as the forward pass did."""
+    for t in range(count):
+        k_K, grad_q_K = qkv_3TK[1, t], grad_3TK[0, t]
+        add_outer_and_read(s_KK, qkv_3TK[2, t], k_K, grad_sums_TK[t], grad_q_K)
+        for i in range(z_K.size):
+            z_K[i] += k_K[i]
+            grad_q_K[i] += grad_total_T[t] * z_K[i]
+
+
+@elementwise
+def _linear_keys(qkv_3TK: Array, count: int, grad_sums_TK: Array, grad_total_T: Array, grad_s_KK: Array, grad_st_KK: Array, grad_z_K: Array,
+                 grad_3TK: Array) -> None:  # fmt: skip
+    """Write the gradients of k and v, carrying the gradient of the state, and its transpose, from the last token to the first."""
+    for t in range(count - 1, -1, -1):
+        q_K, grad_k_K = qkv_3TK[0, t], grad_3TK[1, t]
+        add_outer_and_read(grad_s_KK, q_K, grad_sums_TK[t], qkv_3TK[1, t], grad_3TK[2, t])
+        add_outer_and_read(grad_st_KK, grad_sums_TK[t], q_K, qkv_3TK[2, t], grad_k_K)
+        for i in range(grad_z_K.size):
+            grad_z_K[i] += grad_total_T[t] * q_K[i]
+            grad_k_K[i] += grad_z_K[i]
+
+
+@elementwise
+def _read_linear(grad_NHK: Array, qkv_N3HK: Array, head: int, first: int, end: int, position: int, cos_PC: Array, sin_PC: Array,
+                 out_NHK: Array, total_NH: Array, qkv_3TK: Array, grad_sums_TK: Array, grad_total_T: Array) -> None:  # fmt: skip
+    """Read phi(q), phi(k) and v of the tokens first..end-1, and write the gradients of their sums and totals."""
+    read_head(qkv_N3HK, head, first, end, position, cos_PC, sin_PC, qkv_3TK, 0)
+    positive(qkv_3TK[0], end - first)
+    positive(qkv_3TK[1], end - first)
+    for t in range(end - first):
+        of_out, out, total = grad_NHK[first + t, head], out_NHK[first + t, head], total_NH[first + t, head]
+        grad_total_T[t] = _sum_gradients(of_out, out, total, grad_sums_TK[t])
+
+
+@elementwise
+def _write_linear(grad_3TK: Array, qkv_3TK: Array, head: int, first: int, end: int, position: int, cos_PC: Array, sin_PC: Array,
+                  grad_qkv_N3HK: Array) -> None:  # fmt: skip
+    """Write the gradient of qkv, given those of phi(q), phi(k) and v."""
+    positive_backward(grad_3TK[0], qkv_3TK[0], end - first)
+    positive_backward(grad_3TK[1], qkv_3TK[1], end - first)
+    write_head_gradient(grad_3TK, 0, head, first, end, position, cos_PC, sin_PC, grad_qkv_N3HK)
+
+
+@elementwise
+def linear_attention_backward(grad_NHK: Array, qkv_N3HK: Array, prompt: int, starts_R: Array, cos_PC: Array, sin_PC: Array,
+                              out_NHK: Array, total_NH: Array, grad_qkv_N3HK: Array) -> None:  # fmt: skip
+    """Write the gradient of qkv. The state runs forward again for q; its gradient runs backward for k and v, the prompt's last."""
+    size, longest = qkv_N3HK.shape[3], cos_PC.shape[0]
+    qkv_3TK, grad_3TK = np.empty((3, longest, size), np.float32), np.empty((3, longest, size), np.float32)
+    grad_sums_TK, grad_total_T = np.empty((longest, size), np.float32), np.empty(longest, np.float32)
+    for head in range(qkv_N3HK.shape[2]):
+        s_KK, z_K = np.zeros((size, size), np.float32), np.zeros(size, np.float32)
+        after_KK, after_t_KK, after_K = np.zeros_like(s_KK), np.zeros_like(s_KK), np.zeros_like(z_K)
+        given, made = (cos_PC, sin_PC, out_NHK, total_NH), (qkv_3TK, grad_sums_TK, grad_total_T)
+        _read_linear(grad_NHK, qkv_N3HK, head, 0, prompt, 0, *given, *made)
+        _linear_queries(qkv_3TK, prompt, grad_sums_TK, grad_total_T, s_KK, z_K, grad_3TK)
+        for r in range(starts_R.size - 1):
+            own = (head, starts_R[r], starts_R[r + 1], prompt)
+            count = starts_R[r + 1] - starts_R[r]
+            _read_linear(grad_NHK, qkv_N3HK, *own, *given, *made)
+            _linear_queries(qkv_3TK, count, grad_sums_TK, grad_total_T, s_KK.copy(), z_K.copy(), grad_3TK)
+            own_KK, own_t_KK, own_K = np.zeros_like(s_KK), np.zeros_like(s_KK), np.zeros_like(z_K)
+            _linear_keys(qkv_3TK, count, grad_sums_TK, grad_total_T, own_KK, own_t_KK, own_K, grad_3TK)
+            after_KK += own_KK
+            after_t_KK += own_t_KK
+            after_K += own_K
+            _write_linear(grad_3TK, qkv_3TK, *own, cos_PC, sin_PC, grad_qkv_N3HK)
+        _read_linear(grad_NHK, qkv_N3HK, head, 0, prompt, 0, *given, *made)
+        _linear_queries(qkv_3TK, prompt, grad_sums_TK, grad_total_T, np.zeros_like(s_KK), np.zeros_like(z_K), grad_3TK)
+        _linear_keys(qkv_3TK, prompt, grad_sums_TK, grad_total_T, after_KK, after_t_KK, after_K, grad_3TK)
+        _write_linear(grad_3TK, qkv_3TK, head, 0, prompt, 0, cos_PC, sin_PC, grad_qkv_N3HK)
+
+
+@elementwise
+def softmax(scores: Array, count: int) -> None:
+    """Turn the first `count` scores into shares, in place."""
+    largest, total = scores[0], ZERO
+    for i in range(count):
+        largest = max(largest, scores[i])
+    for i in range(count):
+        scores[i] = exp(scores[i] - largest)
+    for i in range(count):
+        total += scores[i]
+    for i in range(count):
+        scores[i] /= total
+
+
+@elementwise
+def _read_keys(qkv_N3HK: Array, head: int, prompt: int, first: int, end: int, cos_PC: Array, sin_PC: Array, stride: int, qkv_3TK: Array,
+               across_2KT: Array, strided_2KC: Array) -> None:  # fmt: skip
+    """Read the prompt and a row of one head; write k and v with positions last as well, all of them and every stride-th apart."""
+    read_head(qkv_N3HK, head, 0, prompt, 0, cos_PC, sin_PC, qkv_3TK, 0)
+    read_head(qkv_N3HK, head, first, end, prompt, cos_PC, sin_PC, qkv_3TK, prompt)
+    for part in range(2):
+        for i in range(qkv_3TK.shape[2]):
+            for t in range(prompt + end - first):
+                across_2KT[part, i, t] = qkv_3TK[1 + part, t, i]
+            for c in range((prompt + end - first + stride - 1) // stride):
+                strided_2KC[part, i, c] = qkv_3TK[1 + part, c * stride, i]
+
+
+@elementwise
+def _products(x_K: Array, across_KT: Array, strided_KC: Array, before: int, recent: int, end: int, out: Array) -> None:
+    """Write x . k of the first `before` strided positions, then of the positions recent..end-1."""
+    out_recent = out[before:]
+    for i in range(before + end - recent):
+        out[i] = ZERO
+    for d in range(x_K.size):
+        x, keys = x_K[d], across_KT[d, recent:end]
+        for c in range(before):
+            out[c] += x * strided_KC[d, c]
+        for i in range(keys.size):
+            out_recent[i] += x * keys[i]
+
+
+@elementwise
+def _shares(q_K: Array, across_KT: Array, strided_KC: Array, before: int, recent: int, end: int, shares: Array) -> None:
+    """Write softmax(q k^T K^-0.5) over the positions seen."""
+    _products(q_K, across_KT, strided_KC, before, recent, end, shares)
+    scale = np.float32(q_K.size**-0.5)
+    for i in range(before + end - recent):
+        shares[i] *= scale
+    softmax(shares, before + end - recent)
+
+
+@elementwise
+def sparse_attention(qkv_N3HK: Array, prompt: int, starts_R: Array, cos_PC: Array, sin_PC: Array, window: int, stride: int,
+                     out_NHK: Array) -> None:  # fmt: skip
+    """Write softmax(q k^T K^-0.5) v of every token over what it sees: the last `window` positions, and every stride-th before them."""
+    size, longest = qkv_N3HK.shape[3], cos_PC.shape[0]
+    qkv_3TK, across_2KT = np.empty((3, longest, size), np.float32), np.empty((2, size, longest), np.float32)
+    strided_2KC = np.empty((2, size, (longest + stride - 1) // stride), np.float32)
+    shares, sums_K = np.empty(longest, np.float32), np.empty(size, np.float32)
+    for head in range(qkv_N3HK.shape[2]):
+        for r in range(-1, starts_R.size - 1):
+            first, end, before = (0, 0, 0) if r < 0 else (starts_R[r], starts_R[r + 1], prompt)
+            _read_keys(qkv_N3HK, head, prompt, first, end, cos_PC, sin_PC, stride, qkv_3TK, across_2KT, strided_2KC)
+            for t in range(before, prompt + end - first):
+                recent = max(0, t - window + 1)
+                strided = (recent + stride - 1) // stride
+                _shares(qkv_3TK[0, t], across_2KT[0], strided_2KC[0], strided, recent, t + 1, shares)
+                sums_K[:] = ZERO
+                for i in range(strided + t + 1 - recent):
+                    at = i * stride if i < strided else recent + i - strided
+                    for d in range(size):
+                        sums_K[d] += shares[i] * qkv_3TK[2, at, d]
+                for d in range(size):
+                    out_NHK[first + t - before, head, d] = narrow(sums_K[d], out_NHK[first + t - before, head, d])
+
+
+@elementwise
+def sparse_attention_backward(grad_NHK: Array, qkv_N3HK: Array, prompt: int, starts_R: Array, cos_PC: Array, sin_PC: Array, window: int,
+                              stride: int, grad_qkv_N3HK: Array) -> None:  # fmt: skip
+    """Write the gradient of qkv; the shares are computed again, and the prompt's gradients are summed over the rows."""
+    size, longest = qkv_N3HK.shape[3], cos_PC.shape[0]
+    scale = np.float32(size**-0.5)
+    qkv_3TK, across_2KT = np.empty((3, longest, size), np.float32), np.empty((2, size, longest), np.float32)
+    strided_2KC, grad_3TK = np.empty((2, size, (longest + stride - 1) // stride), np.float32), np.empty((3, longest, size), np.float32)
+    prompt_3TK = np.empty((3, prompt, size), np.float32)
+    shares, grads, grad_K = np.empty(longest, np.float32), np.empty(longest, np.float32), np.empty(size, np.float32)
+    for head in range(qkv_N3HK.shape[2]):
+        prompt_3TK[:] = ZERO
+        for r in range(-1, starts_R.size - 1):
+            first, end, before = (0, 0, 0) if r < 0 else (starts_R[r], starts_R[r + 1], prompt)
+            _read_keys(qkv_N3HK, head, prompt, first, end, cos_PC, sin_PC, stride, qkv_3TK, across_2KT, strided_2KC)
+            grad_3TK[:, : prompt + end - first] = ZERO
+            for t in range(before, prompt + end - first):
+                recent = max(0, t - window + 1)
+                strided = (recent + stride - 1) // stride
+                count = strided + t + 1 - recent
+                for d in range(size):
+                    grad_K[d] = widen(grad_NHK[first + t - before, head, d])
+                _shares(qkv_3TK[0, t], across_2KT[0], strided_2KC[0], strided, recent, t + 1, shares)
+                _products(grad_K, across_2KT[1], strided_2KC[1], strided, recent, t + 1, grads)
+                mean = dot(shares[:count], grads[:count])
+                for i in range(count):
+                    at = i * stride if i < strided else recent + i - strided
+                    grad_score = shares[i] * (grads[i] - mean) * scale
+                    for d in range(size):
+                        grad_3TK[0, t, d] += grad_score * qkv_3TK[1, at, d]
+                    for d in range(size):
+                        grad_3TK[1, at, d] += grad_score * qkv_3TK[0, t, d]
+                    for d in range(size):
+                        grad_3TK[2, at, d] += shares[i] * grad_K[d]
+            prompt_3TK += grad_3TK[:, :prompt]
+            write_head_gradient(grad_3TK, prompt, head, first, end, prompt, cos_PC, sin_PC, grad_qkv_N3HK)
+        write_head_gradient(prompt_3TK, 0, head, 0, prompt, 0, cos_PC, sin_PC, grad_qkv_N3HK)
+
+
+@elementwise
+def _keep(qkv_3HK: Array, cos_C: Array, sin_C: Array, slot: int, position: int, k_HCK: Array, v_HCK: Array, positions_C: Array) -> None:
+    """Put the key, turned, and the value of one token into a slot of a row's cache."""
+    positions_C[slot] = position
+    for head in range(k_HCK.shape[0]):
+        turn(qkv_3HK[1, head], cos_C, sin_C, k_HCK[head, slot])
+        for i in range(v_HCK.shape[2]):
+            v_HCK[head, slot, i] = widen(qkv_3HK[2, head, i])
+
+
+@elementwise
+def fill_cache(qkv_N3HK: Array, prompt: int, starts_R: Array, cos_PC: Array, sin_PC: Array, window: int, stride: int, k_RHCK: Array,
+               v_RHCK: Array, positions_RC: Array) -> None:  # fmt: skip
+    """Keep of every row the last `window` positions, in a ring of slots, and after the ring every stride-th position."""
+    for r in range(starts_R.size - 1):
+        length = prompt + starts_R[r + 1] - starts_R[r]
+        for position in range(length):
+            token = position if position < prompt else starts_R[r] + position - prompt
+            args = (qkv_N3HK[token], cos_PC[position], sin_PC[position])
+            if length - position <= window:
+                _keep(*args, position % window, position, k_RHCK[r], v_RHCK[r], positions_RC[r])
+            if position % stride == 0:
+                _keep(*args, window + position // stride, position, k_RHCK[r], v_RHCK[r], positions_RC[r])
+
+
+@elementwise
+def sparse_step(qkv_R3HK: Array, positions_R: Array, cos_PC: Array, sin_PC: Array, window: int, stride: int, k_RHCK: Array, v_RHCK: Array,
+                positions_RC: Array, out_RHK: Array) -> None:  # fmt: skip
+    """Keep one token a row, and write what it attends to: the filled ring, and the strided slots that have left it."""
+    size = out_RHK.shape[2]
+    scale = np.float32(size**-0.5)
+    seen, shares = np.empty(k_RHCK.shape[2], np.int64), np.empty(k_RHCK.shape[2], np.float32)
+    q_K, sums_K = np.empty(size, np.float32), np.empty(size, np.float32)
+    for r in range(qkv_R3HK.shape[0]):
+        position = positions_R[r]
+        args = (qkv_R3HK[r], cos_PC[position], sin_PC[position])
+        _keep(*args, position % window, position, k_RHCK[r], v_RHCK[r], positions_RC[r])
+        if position % stride == 0:
+            _keep(*args, window + position // stride, position, k_RHCK[r], v_RHCK[r], positions_RC[r])
+        count = 0
+        for slot in range(k_RHCK.shape[2]):
+            kept = positions_RC[r, slot]
+            if kept >= 0 and (slot < window or position - kept >= window):
+                seen[count] = slot
+                count += 1
+        for head in range(out_RHK.shape[1]):
+            turn(qkv_R3HK[r, 0, head], cos_PC[position], sin_PC[position], q_K)
+            for i in range(count):
+                shares[i] = scale * dot(q_K, k_RHCK[r, head, seen[i]])
+            softmax(shares, count)
+            sums_K[:] = ZERO
+            for i in range(count):
+                v_K = v_RHCK[r, head, seen[i]]
+                for d in range(size):
+                    sums_K[d] += shares[i] * v_K[d]
+            for d in range(size):
+                out_RHK[r, head, d] = narrow(sums_K[d], out_RHK[r, head, d])
