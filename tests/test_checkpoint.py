@@ -119,7 +119,7 @@ def test_a_damaged_config(base: Path, damage: Callable[[Path], None]) -> None:
 def test_another_format_version(base: Path) -> None:
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(config | {"format_version": 9}))
-    assert fault(base) == f"{base}/config.json has format version 9; this version of Glint reads 1"
+    assert fault(base) == f"{base}/config.json has format version 9; this version of Glint reads 2"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -129,6 +129,14 @@ def test_weights_that_are_not_finite(base: Path, trained: Path, value: float) ->
         tensors["blocks.3.qkv"][2, 1] = value
         save_file(tensors, folder / "model.safetensors")
         assert fault(*others, folder) == f"{folder}/model.safetensors holds a value that is not finite, in blocks.3.qkv"
+
+
+def test_a_flipped_bit(base: Path) -> None:
+    weights = base / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-2] ^= 1
+    weights.write_bytes(data)
+    assert fault(base) == f"{weights} is not what its config.json was written for (the hashes differ); delete {base} and run again"
 
 
 def test_weights_of_another_model(base: Path, tmp_path: Path) -> None:

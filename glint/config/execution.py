@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from glint.config.base import Positive, Rate, Strict
+from glint.config.base import Positive, Strict
 
 Precision = Literal["auto", "bf16", "fp32"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -17,5 +17,3 @@ class ExecutionRecipe(Strict):
     """auto takes bf16 autocast where the hardware multiplies bf16 (CUDA, AVX512-BF16, AMX), else fp32."""
     threads: Positive = 1
     """CPU threads of one job; many one-thread jobs side by side use the cores best."""
-    save_every_seconds: Rate = 60.0
-    """Seconds between saves of the resumable state."""

@@ -1,4 +1,4 @@
-"""Checkpoints: `model.safetensors` and `config.json` in one folder, written whole or not at all."""
+"""Checkpoints: `model.safetensors` and `config.json` (recipe and hash) in one folder, written whole or not at all."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ from glint.config.model import ModelRecipe
 from glint.files import read_json, replacing, sha256, write_json
 from glint.model.decoder import Decoder
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 WEIGHTS = "model.safetensors"
 
 
@@ -27,6 +27,7 @@ def save(model: Decoder, folder: Path, *, base: Path | None = None) -> None:
         except SafetensorError as error:
             raise OSError(f"{folder / WEIGHTS} could not be written ({error})") from error
     config: dict[str, Any] = {"format_version": FORMAT_VERSION, "model": model.recipe.model_dump(mode="json")}
+    config["sha256"] = sha256(folder / WEIGHTS)
     if base is not None:
         config["base_sha256"] = sha256(base / WEIGHTS)
     write_json(folder / "config.json", config)
@@ -40,11 +41,12 @@ def load(folders: Iterable[Path], device: torch.device, dtype: torch.dtype) -> D
     base, *over = folders
     config = _config(base)
     model = Decoder(ModelRecipe.model_validate(config["model"]), dtype)
-    _fill(model, base, complete=True)
+    _fill(model, base, config, complete=True)
     for folder in over:
-        if _config(folder).get("base_sha256") != sha256(base / WEIGHTS):
+        trained = _config(folder)
+        if trained.get("base_sha256") != config["sha256"]:
             raise ValueError(f"{folder} was trained from other weights than those in {base}")
-        _fill(model, folder, complete=False)
+        _fill(model, folder, trained, complete=False)
     return model.to(device)
 
 
@@ -58,7 +60,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _fill(model: Decoder, folder: Path, *, complete: bool) -> None:
+def _fill(model: Decoder, folder: Path, config: dict[str, Any], *, complete: bool) -> None:
     path = folder / WEIGHTS
     tensors = _read(path)
     parameters = dict(model.named_parameters())
@@ -71,6 +73,8 @@ def _fill(model: Decoder, folder: Path, *, complete: bool) -> None:
             if not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"{path} holds a value that is not finite, in {name}")
             parameters[name].copy_(tensor)
+    if sha256(path) != config["sha256"]:
+        raise ValueError(f"{path} is not what its config.json was written for (the hashes differ); delete {folder} and run again")
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,9 +35,11 @@ class CompiledStep:
         self.normed_RD, self.change_RD, self.attended_RD = (torch.empty(rows, width, dtype=dtype) for _ in range(3))
         self.qkv_RX = torch.empty(rows, 3 * width, dtype=dtype)
         self.logits_RE = torch.empty(rows, recipe.experts, dtype=dtype)
-        self.share_RE = torch.empty(rows, recipe.experts + 1)
-        self.gate_value = torch.empty(rows, (recipe.experts + 1) * 2 * recipe.expert_hidden, dtype=dtype)
-        self.product = torch.empty(rows, (recipe.experts + 1) * recipe.expert_hidden, dtype=dtype)
+        experts, hidden = recipe.experts + 1, recipe.expert_hidden
+        self.gate_value_ERF = torch.empty(experts, rows, 2 * hidden, dtype=dtype)
+        self.product_ERF = torch.empty(experts, rows, hidden, dtype=dtype)
+        self.y_ERD = torch.empty(experts, rows, width, dtype=dtype)
+        self.experts_RJ, self.weights_RJ = torch.empty(rows, recipe.top_k, dtype=torch.int64), torch.empty(rows, recipe.top_k)
         self.total_RH = torch.empty(rows, recipe.heads)
         self.streams, self.x, self.normed = array(self.streams_LRD), array(self.x_RD), array(self.normed_RD)
         self.layers = [
@@ -54,13 +57,10 @@ class CompiledStep:
         weights: kernels.Array,
     ) -> Callable[[], None]:
         recipe = self.recipe
-        qkv, out, router, up, down = matrices
+        qkv, out, router, *experts = matrices
         attention_norm, ffn_norm = map(array, norms)
-        attend = self._attention(cache)
+        attend, mix = self._attention(cache), self._mixture(*experts)
         h, change = array(self.h_RD), array(self.change_RD)
-        logits, share = array(self.logits_RE), array(self.share_RE)
-        by_expert = (len(self.x), recipe.experts + 1, -1)
-        gate_value, product = array(self.gate_value).reshape(by_expert), array(self.product).reshape(by_expert)
 
         def run() -> None:
             kernels.read_and_norm(self.streams, weights, attention_norm, recipe.norm_epsilon, self.x, self.normed)
@@ -69,11 +69,27 @@ class CompiledStep:
             torch.mm(self.attended_RD, out, out=self.change_RD)
             kernels.add_and_norm(self.x, change, ffn_norm, recipe.norm_epsilon, h, self.normed)
             torch.mm(self.normed_RD, router, out=self.logits_RE)
-            kernels.share_experts(logits, recipe.top_k, share)
-            torch.mm(self.normed_RD, up, out=self.gate_value)
-            kernels.gate_all_experts(gate_value, share, product)
-            torch.mm(self.product, down, out=self.change_RD)
-            kernels.add(h, change, self.streams[level + 1])
+            mix(self.streams[level + 1])
+
+        return run
+
+    def _mixture(self, up: Tensor, down: Tensor) -> Callable[[kernels.Array], None]:
+        """Return what writes h + the mixture. Rows at one place of one prompt choose alike, so only the experts in use are read."""
+        ups, downs = up.unbind(0), down.unbind(0)
+        gate_values, products, ys = (x.unbind(0) for x in (self.gate_value_ERF, self.product_ERF, self.y_ERD))
+        gate_value, product, y, h, logits = map(array, (self.gate_value_ERF, self.product_ERF, self.y_ERD, self.h_RD, self.logits_RE))
+        experts, weights = array(self.experts_RJ), array(self.weights_RJ)
+        shared = len(ups) - 1
+
+        def run(out: kernels.Array) -> None:
+            kernels.choose_experts(logits, experts, weights)
+            used = np.append(np.unique(experts), shared)
+            for expert in used.tolist():
+                torch.mm(self.normed_RD, ups[expert], out=gate_values[expert])
+            kernels.gate_experts(used, gate_value, product)
+            for expert in used.tolist():
+                torch.mm(products[expert], downs[expert], out=ys[expert])
+            kernels.combine_experts(h, y, experts, weights, out)
 
         return run
 

@@ -52,7 +52,7 @@ class DecodingWeights:
     """What every decode step multiplies by, from the right, in the compute dtype; made when decoding begins."""
 
     matrices: list[tuple[Tensor, ...]]
-    """qkv, out, router, and the experts' up [D, (E+1) 2F] and down [(E+1) F, D], of each layer."""
+    """qkv, out, router, up and down of each layer."""
     mixing: list[Tensor]
     head_DV: Tensor
 
@@ -94,7 +94,6 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(Block(recipe) for _ in range(recipe.layers))
         self.final_norm = nn.Parameter(torch.ones(recipe.width))
         self._frozen: dict[int, tuple[Tensor, ...]] = {}
-        self._frozen_decoding: dict[int, tuple[Tensor, ...]] = {}
 
     def initialise(self, generator: torch.Generator) -> "Decoder":
         """Draw every matrix from N(0, init_std), in the order of the parameters' names, and return self."""
@@ -123,7 +122,6 @@ class Decoder(nn.Module):
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(name.startswith(prefixes))
         self._frozen = {i: b.cast(self.dtype) for i, b in self.layers() if not any(p.requires_grad for p in b.parameters())}
-        self._frozen_decoding = {}
         return self
 
     def trainable(self) -> dict[str, nn.Parameter]:
@@ -135,11 +133,8 @@ class Decoder(nn.Module):
         return [self._frozen.get(index) or block.cast(self.dtype) for index, block in self.layers()]
 
     def _decoding_weights(self) -> DecodingWeights:
-        matrices = self.matrices()
-        for index in self._frozen.keys() - self._frozen_decoding.keys():
-            self._frozen_decoding[index] = _side_by_side(*matrices[index])
-        kept = [self._frozen_decoding.get(index) or _side_by_side(*own) for index, own in enumerate(matrices)]
-        return DecodingWeights(kept, mixing_weights(*self._mixers()), self.embedding.to(self.dtype).t().contiguous())
+        matrices = [(*(x.t().contiguous() for x in own[:3]), *own[3:]) for own in self.matrices()]
+        return DecodingWeights(matrices, mixing_weights(*self._mixers()), self.embedding.to(self.dtype).t().contiguous())
 
     def _rotary(self, longest: int) -> Rotary:
         recipe = self.recipe
@@ -241,11 +236,6 @@ class Decoder(nn.Module):
             newest_RD = mixture_step(h_RD, normed_RD, normed_RD @ router, up, down, recipe.top_k)
         cache.positions_R += 1
         return rms_norm(read(newest_RD, cache.weights.mixing, bank, recipe.layers), self.final_norm, recipe.norm_epsilon, self.dtype)
-
-
-def _side_by_side(qkv: Tensor, out: Tensor, router: Tensor, up: Tensor, down: Tensor) -> tuple[Tensor, ...]:
-    """Return the matrices as decoding multiplies by them, from the right: the experts' side by side."""
-    return qkv.t().contiguous(), out.t().contiguous(), router.t().contiguous(), up.transpose(0, 1).flatten(1), down.flatten(0, 1)
 
 
 def count_parameters(model: Decoder, *, active: bool = False) -> int:

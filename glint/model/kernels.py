@@ -181,15 +181,10 @@ def gate_backward(grad_NF: Array, gate_value_N2F: Array, grad_gate_value_N2F: Ar
 
 
 @elementwise
-def gate_all_experts(gate_value_RE2F: Array, share_RE: Array, out_REF: Array) -> None:
-    """Write share * silu(gate) * value for every expert of a few rows."""
-    hidden = out_REF.shape[2]
-    for r in range(out_REF.shape[0]):
-        for e in range(out_REF.shape[1]):
-            share = share_RE[r, e]
-            for f in range(hidden):
-                g = widen(gate_value_RE2F[r, e, f])
-                out_REF[r, e, f] = narrow(g * sigmoid(g) * widen(gate_value_RE2F[r, e, hidden + f]) * share, out_REF[r, e, f])
+def gate_experts(experts: Array, gate_value_ER2F: Array, out_ERF: Array) -> None:
+    """Do what `gate` does, for the experts listed."""
+    for expert in experts:
+        gate(gate_value_ER2F[expert], out_ERF[expert])
 
 
 @elementwise
@@ -215,15 +210,16 @@ def choose_experts(logits_NE: Array, experts_NJ: Array, weights_NJ: Array) -> No
 
 
 @elementwise
-def share_experts(logits_RE: Array, top_k: int, share_RE: Array) -> None:
-    """Write each expert's weight, 0 where it was not chosen, and in one more column 1, for the shared expert."""
-    experts_RJ, weights_RJ = np.empty((len(logits_RE), top_k), np.int64), np.empty((len(logits_RE), top_k), np.float32)
-    choose_experts(logits_RE, experts_RJ, weights_RJ)
-    share_RE[:] = ZERO
-    for r in range(len(logits_RE)):
-        for j in range(top_k):
-            share_RE[r, experts_RJ[r, j]] = weights_RJ[r, j]
-        share_RE[r, logits_RE.shape[1]] = ONE
+def combine_experts(residual_RD: Array, y_ERD: Array, experts_RJ: Array, weights_RJ: Array, out_RD: Array) -> None:
+    """Write residual + shared + sum_j weight_j y of expert j; the shared expert's come last in `y_ERD`."""
+    shared_RD = y_ERD[y_ERD.shape[0] - 1]
+    for r in range(out_RD.shape[0]):
+        for d in range(out_RD.shape[1]):
+            out_RD[r, d] = residual_RD[r, d] + widen(shared_RD[r, d])
+        for j in range(experts_RJ.shape[1]):
+            weight, y_D = weights_RJ[r, j], y_ERD[experts_RJ[r, j], r]
+            for d in range(out_RD.shape[1]):
+                out_RD[r, d] += weight * widen(y_D[d])
 
 
 @elementwise

@@ -5,7 +5,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
 
 from glint.device import compiles
 from glint.model import compiled
@@ -39,13 +38,8 @@ def mixture(residual_ND: Tensor, x_ND: Tensor, logits_NE: Tensor, up: Tensor, do
 
 
 def mixture_step(residual_RD: Tensor, x_RD: Tensor, logits_RE: Tensor, up: Tensor, down: Tensor, top_k: int) -> Tensor:
-    """Return what `mixture` returns for a few rows: all experts at once, those not chosen at weight 0, since down is linear.
-
-    `up` [D, (E+1) 2F] and `down` [(E+1) F, D] are laid out so that each is one product.
-    """
+    """Return what `mixture` returns for a few rows: all experts at once, those not chosen at weight 0."""
     weights_RK, experts_RK = route(logits_RE, top_k)
     share_RE = torch.zeros_like(logits_RE, dtype=torch.float32).scatter_(1, experts_RK, weights_RK)
-    share_RE = torch.cat([share_RE, share_RE.new_ones(len(share_RE), 1)], 1).to(x_RD.dtype)
-    gate_REF, value_REF = (x_RD @ up).unflatten(1, (share_RE.shape[1], -1)).chunk(2, -1)
-    product_REF = silu(gate_REF) * value_REF * share_RE[:, :, None]
-    return residual_RD + product_REF.flatten(1) @ down
+    share_RE = torch.cat([share_RE, share_RE.new_ones(len(share_RE), 1)], 1)
+    return residual_RD + torch.einsum("re,erd->rd", share_RE, gated_mlp(x_RD, up, down).float())

@@ -16,6 +16,9 @@ def rms_norm(x_ND: Tensor, weight_D: Tensor, epsilon: float, dtype: torch.dtype)
 
 
 def gated_mlp(x_ND: Tensor, up_DF: Tensor, down_FD: Tensor) -> Tensor:
-    """Return down(silu(gate) * value) [N, D]; the first half of the columns of `up` give the gate (Shazeer, 2020: SwiGLU)."""
+    """Return down(silu(gate) * value) [N, D]; the first half of the columns of `up` give the gate (Shazeer, 2020: SwiGLU).
+
+    Of experts stacked in front of both matrices it returns all, [E, N, D].
+    """
     gate_NF, value_NF = (x_ND @ up_DF).chunk(2, -1)
     return (silu(gate_NF) * value_NF) @ down_FD

@@ -22,7 +22,7 @@ from glint.model.moe import balance_loss
 from glint.randomness import torch_generator
 from glint.train.batches import IGNORED, next_token_batch
 from glint.train.progress import Progress, receipt
-from glint.train.state import StateStore
+from glint.train.state import SAVE_EVERY_SECONDS, StateStore
 
 
 class Pretrainer:
@@ -103,12 +103,14 @@ def step_name(step: int) -> str:
     return f"step-{step:04d}"
 
 
-def pretrain(job: PretrainJob, tokens: Path, out: Path, state: Path) -> None:
+def pretrain(job: PretrainJob, tokens: Path, out: Path, state: Path, save_every: float = SAVE_EVERY_SECONDS) -> None:
     """Train to `job.steps`, resuming from the folder `state`; write checkpoints, metrics and receipt to `out`.
+
+    The state is saved every `save_every` seconds.
 
     Raises ValueError where the loss stops being finite or the tokens do not suffice.
     """
-    with StateStore(state, job.execution.save_every_seconds) as store:
+    with StateStore(state, save_every) as store:
         trainer = Pretrainer(job, tokens)
         saved = store.load()
         if saved is not None:

@@ -31,7 +31,7 @@ from glint.train.batches import IGNORED, next_token_batch, pack, rounded_layout
 from glint.train.objective import advantages, kl_k3, policy_loss, scores, token_log_probs
 from glint.train.pretrain import read_rows
 from glint.train.progress import Progress, receipt
-from glint.train.state import StateStore
+from glint.train.state import SAVE_EVERY_SECONDS, StateStore
 from glint.verify import Verdict, Verifier
 
 
@@ -233,13 +233,23 @@ def group_name(groups: int) -> str:
     return f"groups-{groups:03d}"
 
 
-def train(job: RLJob, pretrained: Path, selection: Path, examples: Path, tokens: Path, out: Path, state: Path) -> None:
+def train(
+    job: RLJob,
+    pretrained: Path,
+    selection: Path,
+    examples: Path,
+    tokens: Path,
+    out: Path,
+    state: Path,
+    save_every: float = SAVE_EVERY_SECONDS,
+) -> None:
     """Train all groups from the selected checkpoint, resuming from `state`; write checkpoints, rollouts, metrics and receipt to `out`.
 
+    The state is saved every `save_every` seconds.
     Raises ValueError where the start is missing or damaged, or the gradient stops being finite, VerifierError where the sandbox fails.
     """
     start = pretrained / read_json(selection)["checkpoint"]
-    with StateStore(state, job.execution.save_every_seconds) as store, Verifier() as verifier:
+    with StateStore(state, save_every) as store, Verifier() as verifier:
         trainer = GroupTrainer(job, start, examples, tokens)
         saved = store.load()
         if saved is not None:

@@ -16,6 +16,9 @@ import torch
 
 from glint.files import read_json, replacing, sha256, write_json
 
+SAVE_EVERY_SECONDS = 60.0
+"""How much work a kill can cost. No part of a recipe: a result does not depend on it."""
+
 
 class Interrupted(SystemExit):
     """The process was asked to stop; its state is saved."""

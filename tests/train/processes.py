@@ -25,17 +25,17 @@ FAULT = 3
 """Exit status after an error that is a sentence."""
 
 
-def run_pretraining(school: School, folder: Path, changes: dict[str, Any]) -> None:
+def run_pretraining(school: School, folder: Path, changes: dict[str, Any], save_every: float) -> None:
     """Pretrain with the state beside the results."""
-    pretrain(pretrain_job(**changes), school.tokens, folder / "out", folder / "state")
+    pretrain(pretrain_job(**changes), school.tokens, folder / "out", folder / "state", save_every)
 
 
-def run_rl(school: School, folder: Path, changes: dict[str, Any]) -> None:
+def run_rl(school: School, folder: Path, changes: dict[str, Any], save_every: float) -> None:
     """Train by RL with the state beside the results."""
-    school.train(rl_job(**changes), folder)
+    school.train(rl_job(**changes), folder, save_every)
 
 
-RUNS: dict[str, Callable[[School, Path, dict[str, Any]], None]] = {"pretraining": run_pretraining, "rl": run_rl}
+RUNS: dict[str, Callable[[School, Path, dict[str, Any], float], None]] = {"pretraining": run_pretraining, "rl": run_rl}
 
 
 def die_at_write(number: int) -> None:
@@ -50,7 +50,7 @@ def die_at_write(number: int) -> None:
     files._flush = flush_or_die
 
 
-def _main(kind: str, school: School, folder: Path, changes: dict[str, Any], die_at: int, largest_file: int) -> None:
+def _main(kind: str, school: School, folder: Path, changes: dict[str, Any], save_every: float, die_at: int, largest_file: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     sys.stderr = (folder / "stderr").open("w")
     sys.stdout = (folder / "stdout").open("w")
@@ -59,7 +59,7 @@ def _main(kind: str, school: School, folder: Path, changes: dict[str, Any], die_
     if largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     try:
-        RUNS[kind](school, folder, changes)
+        RUNS[kind](school, folder, changes, save_every)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(FAULT)
@@ -70,9 +70,11 @@ def _main(kind: str, school: School, folder: Path, changes: dict[str, Any], die_
         sys.stderr.flush()
 
 
-def start(kind: str, school: School, folder: Path, changes: dict[str, Any], die_at: int = 0, largest_file: int = 0) -> BaseProcess:
-    """Start a run; `die_at` as in `die_at_write`, `largest_file` (bytes) as on a disk that is almost full."""
-    process = SERVER.Process(target=_main, args=(kind, school, folder, changes, die_at, largest_file))
+def start(
+    kind: str, school: School, folder: Path, changes: dict[str, Any], save_every: float, die_at: int = 0, largest_file: int = 0
+) -> BaseProcess:
+    """Start a run that saves every so often; `die_at` as in `die_at_write`, `largest_file` (bytes) as on a disk that is almost full."""
+    process = SERVER.Process(target=_main, args=(kind, school, folder, changes, save_every, die_at, largest_file))
     process.start()
     return process
 

@@ -18,12 +18,12 @@ from glint.config.rl import KLRecipe, ReplayRecipe
 from glint.files import read_json
 from glint.train.state import StateStore
 from tests.train.processes import FAULT, finish, start
-from tests.train.tiny import CPU, School, metrics, weights
+from tests.train.tiny import School, metrics, weights
 
 pytestmark = pytest.mark.xdist_group("training")
 
-ALWAYS = CPU.model_copy(update={"save_every_seconds": 1e-9})
-NEVER = CPU.model_copy(update={"save_every_seconds": 1e9})
+ALWAYS, NEVER = 1e-9, 1e9
+"""Seconds between saves."""
 CHANGES: dict[str, dict[str, Any]] = {
     "pretraining": {"steps": 12, "checkpoints": (0, 3, 6, 12), "weight_decay": 0.1},
     "rl": {
@@ -65,9 +65,9 @@ def reference_of(school: School, tmp_path_factory: pytest.TempPathFactory) -> Ca
     @cache
     def run(kind: str) -> Reference:
         folder = tmp_path_factory.mktemp(kind)
-        finish(start(kind, school, folder / "first", changes(kind, NEVER)), folder / "first")
+        finish(start(kind, school, folder / "first", CHANGES[kind], NEVER), folder / "first")
         began = time.monotonic()
-        finish(start(kind, school, folder / "second", changes(kind, ALWAYS)), folder / "second")
+        finish(start(kind, school, folder / "second", CHANGES[kind], ALWAYS), folder / "second")
         reference = Reference(folder / "first/out", time.monotonic() - began)
         reference.check(folder / "second/out")
         return reference
@@ -78,10 +78,6 @@ def reference_of(school: School, tmp_path_factory: pytest.TempPathFactory) -> Ca
 @pytest.fixture
 def reference(kind: str, reference_of: Callable[[str], Reference]) -> Reference:
     return reference_of(kind)
-
-
-def changes(kind: str, execution: Any = ALWAYS) -> dict[str, Any]:
-    return CHANGES[kind] | {"execution": execution}
 
 
 def saved_positions(folder: Path) -> list[int]:
@@ -99,29 +95,29 @@ def test_killed_at_random_moments(kind: str, reference: Reference, school: Schoo
     moments = random.Random(f"{kind} 6")
     reached = [0]
     for _ in range(5):
-        process = start(kind, school, tmp_path, changes(kind))
+        process = start(kind, school, tmp_path, CHANGES[kind], ALWAYS)
         process.join(moments.uniform(0.15, 0.45) * reference.seconds)
         process.kill()
         process.join()
         reached.append(max(saved_positions(tmp_path), default=0))
     assert reached == sorted(reached)
     assert reached[-1] > 0
-    finish(start(kind, school, tmp_path, changes(kind)), tmp_path)
+    finish(start(kind, school, tmp_path, CHANGES[kind], ALWAYS), tmp_path)
     reference.check(tmp_path / "out")
 
 
 def test_killed_while_a_file_is_written(kind: str, reference: Reference, school: School, tmp_path: Path) -> None:
     """The first writes of a run are checkpoint and config, state and index: each is on disk, but not yet in its place."""
     for write in range(1, 7):
-        finish(start(kind, school, tmp_path, changes(kind), die_at=write), tmp_path, -signal.SIGKILL)
-    finish(start(kind, school, tmp_path, changes(kind)), tmp_path)
+        finish(start(kind, school, tmp_path, CHANGES[kind], ALWAYS, die_at=write), tmp_path, -signal.SIGKILL)
+    finish(start(kind, school, tmp_path, CHANGES[kind], ALWAYS), tmp_path)
     reference.check(tmp_path / "out")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_by_a_signal(kind: str, reference: Reference, school: School, tmp_path: Path, number: signal.Signals) -> None:
     """A run that never saves by the clock saves when it is asked to stop."""
-    process = start(kind, school, tmp_path, changes(kind, NEVER))
+    process = start(kind, school, tmp_path, CHANGES[kind], NEVER)
     while not list((tmp_path / "out").glob("*/config.json")):
         assert process.is_alive(), "the run ended too early"
         time.sleep(0.005)
@@ -131,7 +127,7 @@ def test_stopped_by_a_signal(kind: str, reference: Reference, school: School, tm
     (position,) = saved_positions(tmp_path)
     assert text == f"stopped by signal {number.value}; the state at {position} is saved, run again to go on\n"
     assert not (tmp_path / "out/metrics.jsonl").exists()
-    finish(start(kind, school, tmp_path, changes(kind, NEVER)), tmp_path)
+    finish(start(kind, school, tmp_path, CHANGES[kind], NEVER), tmp_path)
     reference.check(tmp_path / "out")
 
 
@@ -140,7 +136,7 @@ def stopped_run_of(school: School, tmp_path_factory: pytest.TempPathFactory) -> 
     @cache
     def run(kind: str) -> Path:
         folder = tmp_path_factory.mktemp(f"{kind}-stopped") / "run"
-        process = start(kind, school, folder, changes(kind))
+        process = start(kind, school, folder, CHANGES[kind], ALWAYS)
         wait_for(process, folder, 2)
         process.kill()
         process.join()
@@ -177,7 +173,7 @@ def test_a_damaged_state_starts_anew(
     path.unlink()
     if damage != "gone":
         path.write_bytes(content[: len(content) // 2] if damage == "cut" else content[:20] + b"\xff" * 20 + content[40:])
-    text = finish(start(kind, school, folder, changes(kind)), folder)
+    text = finish(start(kind, school, folder, CHANGES[kind], ALWAYS), folder)
     assert text == f"the saved state in {folder / 'state'} is damaged; starting anew\n"
     reference.check(folder / "out")
 
@@ -185,20 +181,20 @@ def test_a_damaged_state_starts_anew(
 @pytest.mark.parametrize(("kind", "limit"), [("pretraining", 30_000), ("pretraining", 600_000), ("rl", 200_000)], indirect=["kind"])
 def test_a_full_disk_is_one_sentence(kind: str, reference: Reference, school: School, tmp_path: Path, limit: int) -> None:
     """Weights take 0.4 MB and a state 1.2 MB in pretraining, 0.1 and 0.4 MB in RL: one or the other does not fit."""
-    text = finish(start(kind, school, tmp_path, changes(kind), largest_file=limit), tmp_path, FAULT)
+    text = finish(start(kind, school, tmp_path, CHANGES[kind], ALWAYS, largest_file=limit), tmp_path, FAULT)
     assert text.startswith("error: ")
     assert str(tmp_path) in text
     assert len(text.splitlines()) == 1
     found = weights(tmp_path / "out")
     assert found == {name: content for name, content in weights(reference.out).items() if name in found}
     assert not list(tmp_path.rglob(".*"))
-    finish(start(kind, school, tmp_path, changes(kind)), tmp_path)
+    finish(start(kind, school, tmp_path, CHANGES[kind], ALWAYS), tmp_path)
     reference.check(tmp_path / "out")
 
 
 def test_a_second_process_is_refused(kind: str, school: School, tmp_path: Path) -> None:
     with StateStore(tmp_path / "state", 60):
-        text = finish(start(kind, school, tmp_path, changes(kind)), tmp_path, FAULT)
+        text = finish(start(kind, school, tmp_path, CHANGES[kind], ALWAYS), tmp_path, FAULT)
     assert text == f"error: {tmp_path / 'state'} is in use by another process; wait for it, or stop it, and run again\n"
     assert not (tmp_path / "out").exists()
     assert os.listdir(tmp_path / "state") == ["lock"]

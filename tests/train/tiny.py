@@ -40,9 +40,9 @@ class School:
         """Folder of the selected checkpoint."""
         return self.pretrained / step_name(STEPS)
 
-    def train(self, job: RLJob, folder: Path) -> Path:
+    def train(self, job: RLJob, folder: Path, save_every: float = 60.0) -> Path:
         """Run `job` with its state beside its results; return the folder of the results."""
-        train(job, self.pretrained, self.selection, self.examples, self.tokens, folder / "out", folder / "state")
+        train(job, self.pretrained, self.selection, self.examples, self.tokens, folder / "out", folder / "state", save_every)
         return folder / "out"
 
 
