@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -83,6 +84,30 @@ def test_a_full_disk_is_one_sentence_and_no_file(tmp_path):
     assert "File too large" in run.stderr
     assert len(run.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def without_override():
+    """Return the command prefix under which file permissions bind root as well; nothing where nobody is root."""
+    if os.geteuid():
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("permissions do not bind root, and setpriv, which could make them, is not installed")
+    return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-dac_override,-dac_read_search"]
+
+
+def test_results_that_cannot_be_written_are_one_sentence_and_the_next_run_goes_on(copy, finished):
+    folder = copy.path / "reports/tiny"
+    (folder / "report.html").unlink()
+    folder.chmod(0o555)
+    command = [*without_override(), *copy.command("--cores", "1", "report")]
+    run = subprocess.run(command, cwd=copy.path, env=environment(), capture_output=True, text=True, check=False)
+    folder.chmod(0o755)
+    assert run.returncode != 0
+    text = run.stdout + run.stderr
+    assert re.search(r"^error: \[Errno 13\] Permission denied: '.*/reports/tiny/", text, re.MULTILINE)
+    assert "Traceback" not in text
+    copy.snakemake("--cores", "1", "report")
+    assert copy.results() == finished.results()
 
 
 def test_a_truncated_table_is_one_sentence_that_names_it(finished, tmp_path):

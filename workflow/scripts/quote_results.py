@@ -64,7 +64,7 @@ def costs(folder: Path) -> str:
         lines.append(f"| {stage} | {len(group)} | {seconds.median():.0f} | {seconds.max():.0f} |")
     (machine,) = read_json(folder / "provenance.json")["machines"]
     where = f"{machine['device']}, {machine['precision']}, {machine['threads']} thread a job"
-    return "\n".join([*lines, "", f"The reference run: {where}, two jobs side by side on two cores that also did other work."])
+    return "\n".join([*lines, "", f"The reference run: {where}, two jobs side by side on two cores."])
 
 
 def bench(folder: Path) -> str:
