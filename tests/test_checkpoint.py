@@ -14,6 +14,7 @@ from glint.config.model import ModelRecipe
 from glint.files import sha256
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
+from glint.model.layout import Layout
 
 MODEL = ModelRecipe(width=8, layers=4, heads=2, experts=2, top_k=1, expert_hidden=4, streams=2, window=4, stride=4, context=32)
 CPU = torch.device("cpu")
@@ -52,6 +53,24 @@ def test_what_was_saved_comes_back(base: Path) -> None:
     assert loaded.recipe == MODEL
     assert loaded.dtype == torch.bfloat16
     assert loaded.embedding.dtype == torch.float32
+
+
+def test_matrices_are_kept_as_a_bfloat16_model_reads_them(base: Path, tmp_path: Path) -> None:
+    narrow = checkpoint.load([base], CPU, torch.bfloat16)
+    checkpoint.save(narrow, tmp_path / "narrow")
+    kept = load_file(tmp_path / "narrow/model.safetensors")
+    narrowed = {name.rpartition(".")[2] for name, tensor in kept.items() if tensor.dtype == torch.bfloat16}
+    assert narrowed == {"qkv", "out", "router", "up", "down"}
+        "qkv",
+        "out",
+        "router",
+        "up",
+        "down",
+    }
+    again = checkpoint.load([tmp_path / "narrow"], CPU, torch.bfloat16)
+    ids, layout = torch.arange(9), Layout((9,))
+    assert torch.equal(again(ids, layout).final_ND, narrow(ids, layout).final_ND)
+    assert torch.equal(again.prefill([[1, 2, 3]])[0], narrow.prefill([[1, 2, 3]])[0])
 
 
 def test_saving_twice_gives_the_same_bytes(base: Path, tmp_path: Path) -> None:

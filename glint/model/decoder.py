@@ -26,6 +26,10 @@ def is_sparse(layer: int) -> bool:
     return (layer + 1) % 4 == 0
 
 
+MATRICES = ("qkv", "out", "router", "up", "down")
+"""A block's parameters that a forward pass reads in the compute dtype alone."""
+
+
 class Block(nn.Module):
     """Parameters of one layer. `up` and `down` stack the routed experts, then the shared one."""
 
@@ -44,7 +48,7 @@ class Block(nn.Module):
 
     def cast(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Return qkv, out, router, up and down in `dtype`."""
-        return tuple(matrix.to(dtype) for matrix in (self.qkv, self.out, self.router, self.up, self.down))
+        return tuple(getattr(self, name).to(dtype) for name in MATRICES)
 
 
 @dataclass(frozen=True)
