@@ -1,13 +1,12 @@
-"""The analysis of a whole run: every study, arm and seed of the config, from the manifest to tables."""
+"""The analysis of the rl studies: every study, arm and seed of the config, from the manifest to tables."""
 
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from glint.analysis.estimates import Estimator, Scope, missing_row, scopes, seed_rows
 from glint.analysis.example import choose_example
 from glint.analysis.outcomes import ArmOutcomes, read_arm
+from glint.analysis.table import csv_text
 from glint.analysis.training import constant_rows, curve_rows, machines, rl_row, selection_rows, timing_rows
 from glint.config.base import digest
 from glint.config.study import Study
@@ -38,7 +37,7 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     Raises ValueError for an arm without any complete seed, for seeds that met different tasks and for damaged files.
     """
     files = Manifest.load(manifest)
-    arms = [(study, arm) for study, plan in config.studies.items() for arm in plan.arms]
+    arms = [(study, arm) for study, plan in config.studies.items() if plan.kind == "rl" for arm in plan.arms]
     recipes = {(study, arm): resolve(config, study, arm) for study, arm in arms}
     outcomes = {(study, arm): _outcomes(config, files, study, arm) for study, arm in arms}
     over = {key: _scopes(config.studies[key[0]], recipe, outcomes[key]) for key, recipe in recipes.items()}
@@ -52,7 +51,7 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
         "timings": list(timing_rows(files)),
     }
     for name, columns in COLUMNS.items():
-        write_text(out / f"{name}.csv", _csv(rows[name], columns))
+        write_text(out / f"{name}.csv", csv_text(rows[name], columns, COUNTS))
     study, arm = arms[0]
     write_json(out / "example.json", choose_example(files, study, arm, config.studies[study].seeds[0], recipes[study, arm]))
     write_json(out / "provenance.json", {"run": config.run, "config": digest(config), "machines": machines(files)})
@@ -65,13 +64,6 @@ def _scopes(plan: Study, recipe: Recipe, outcomes: ArmOutcomes) -> list[Scope]:
 
 def _labelled(row: Row, study: str, arm: str) -> Row:
     return {"study": study, "arm": arm} | row
-
-
-def _csv(rows: list[Row], columns: list[str]) -> str:
-    """Return a table as text, whole numbers without a point and floats to six digits."""
-    table = pd.DataFrame(rows, columns=columns)
-    table = table.astype({name: "Int64" for name in COUNTS if name in columns})
-    return table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
 def _outcomes(config: Config, files: Manifest, study: str, arm: str) -> ArmOutcomes:
