@@ -43,7 +43,7 @@ class Claim(Strict):
     says: str
     """The claim in a few words."""
     rule: Literal["constant", "design", "count", "effect", "no_difference", "majority"]
-    """constant: equal; design: within 5 %; count: a figure of one seed; effect: a difference; no_difference: as it says; majority: seeds won."""
+    """constant: equal; design: within 5 %; count: one seed's figure; effect: a difference; no_difference; majority: seeds won by an arm."""
     published: float
     """The published figure, a count where `of` is given."""
     of: Positive | None = None

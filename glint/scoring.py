@@ -31,15 +31,11 @@ class Scored:
     @classmethod
     def all_of(cls, examples: pd.DataFrame) -> list[Self]:
         """Return the examples of `examples` that have cases, in order."""
-        rows = examples[examples["split"] != "pretrain"]
+        rows = examples[examples["split"] != "pretrain"].to_dict("records")
+        columns = ("family", "identity", "argument", "prompt", "cases")
         return [
-            cls(
-                row.split,
-                row.block,
-                Task(index, row.family, row.identity, row.argument, row.prompt, row.cases),
-                row.completion.rstrip("\n"),
-            )
-            for index, row in enumerate(rows.itertuples())
+            cls(row["split"], row["block"], Task(index, *(row[name] for name in columns)), row["completion"].rstrip("\n"))
+            for index, row in enumerate(rows)
         ]
 
     @property

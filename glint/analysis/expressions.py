@@ -52,7 +52,7 @@ class StudyScores:
         """Take a row a value: arm, metric, split, step, seed, block (the structure), value."""
         keys = ["arm", "metric", "split", "step"]
         self._tables = {key: rows.pivot(index="seed", columns="block", values="value") for key, rows in long.groupby(keys)}
-        self.steps = sorted({step for *_, step in self._tables})
+        self.steps: list[int] = sorted(long["step"].unique().tolist())
 
     def table(self, arm: str, metric: str, split: str, step: int) -> pd.DataFrame:
         """Return the scores of one arm at one checkpoint, shape (S, T), the index the seeds; KeyError where there are none."""
@@ -133,7 +133,7 @@ def contrast_rows(scores: StudyScores, name: str, study: Study) -> Iterator[Row]
                 if scores.measured(contrast.arm, metric, step) and scores.measured(contrast.against, metric, step):
                     for split in SPLITS:
                         ours, theirs = _paired(scores, name, contrast, metric, split, step)
-                        labels = {"contrast": label, "arm": contrast.arm, "against": contrast.against}
+                        labels: Row = {"contrast": label, "arm": contrast.arm, "against": contrast.against}
                         labels |= {"step": step, "split": split, "metric": metric}
                         yield from (labels | row for row in _compared(ours, theirs, study, f"{name}/{label}/{step}/{split}/{metric}"))
 
@@ -203,7 +203,7 @@ def trajectory_rows(scores: StudyScores, study: Study) -> Iterator[Row]:
 
 def _groups(table: pd.DataFrame, size: int) -> list[list[int]]:
     """Return the blocks of `table`, `size` neighbours at a time."""
-    blocks = table.columns.tolist()
+    blocks = [int(block) for block in table.columns]
     return [blocks[start : start + size] for start in range(0, len(blocks), size)]
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,20 +11,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from glint.files import write_text
+from glint.report.contrast_figures import contrasts, forgetting
 from glint.report.results import HEADLINE, Results
-from glint.report.svg import FIRST, INK, SECOND, THIRD, drawing, to_svg
+from glint.report.svg import FIRST, INK, PUBLISHED, SECOND, THIRD, drawing, to_svg
 from glint.report.wording import metric_name
 
 VERDICTS = {"replicated": ("o", FIRST), "not replicated": ("X", SECOND), "undecided": ("s", THIRD)}
 ARMS = ((FIRST, "o"), (THIRD, "s"), (SECOND, "^"))
-PUBLISHED: dict[str, Any] = {
-    "marker": "D",
-    "markersize": 6,
-    "markerfacecolor": "none",
-    "markeredgecolor": INK,
-    "markeredgewidth": 1.3,
-    "linestyle": "none",
-}
 
 
 def draw(tables: Path, claims: Path, out: Path) -> None:
@@ -97,7 +89,7 @@ def families(results: Results) -> str:
 
 
 def claims(results: Results) -> str:
-    """Draw our gains with their intervals beside the published ones, marked by the verdict."""
+    """Draw our gains and differences with their intervals beside the published ones, marked by the verdict."""
     gains = results.claims[results.claims["rule"].isin(["effect", "no_difference"])]
     with drawing("claims", 1.3 + 0.3 * len(gains)) as (figure, (axes,)):
         for row, (_, claim) in enumerate(gains.iterrows()):
@@ -106,13 +98,13 @@ def claims(results: Results) -> str:
             axes.plot(claim["ours"], row, marker, ms=6, color=colour)
             axes.plot(claim["published"], row, **PUBLISHED)
         _rows(axes, gains["id"].str.removeprefix("confirm.").str.removesuffix(".gain").tolist())
-        axes.set_xlabel("gain by RL")
+        axes.set_xlabel("gain by RL, or difference of two arms")
         axes.autoscale(axis="x")
         handles = [axes.plot([], [], marker, color=colour, label=name)[0] for name, (marker, colour) in VERDICTS.items()]
         figure.legend(handles=[*handles, _published_handle(axes)], loc="outside upper center", ncols=2)
         counts = gains["verdict"].value_counts()
         text = ", ".join(f"{count} {name}" for name, count in counts.items()) or "This run compares itself with no published figure"
-        return to_svg(figure, "claims", "Published gains and ours", f"{text}.")
+        return to_svg(figure, "claims", "Published gains and differences, and ours", f"{text}.")
 
 
 FIGURES: dict[str, Callable[[Results], str]] = {
@@ -120,6 +112,8 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "rl": rl,
     "before_after": before_after,
     "families": families,
+    "contrasts": contrasts,
+    "forgetting": forgetting,
     "claims": claims,
 }
 NAMES = tuple(FIGURES)

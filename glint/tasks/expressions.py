@@ -84,21 +84,31 @@ def draw_examples(recipe: ExpressionsRecipe, batch: int, seed: int) -> pd.DataFr
     shuffled list, held-out ones last. The scored ones come from `recipe.evaluation_seed`, and only they have cases. Examples trained on
     depend on `seed`; the first part of a curriculum has `curriculum_steps` times `batch` of them.
     """
+    scored = _scored(recipe)
+    met = _met(recipe, batch, seed, {row["identity"] for row in scored})
+    return pd.DataFrame([*scored, *met]).drop(columns=["structure", "operands"])
+
+
+def _scored(recipe: ExpressionsRecipe) -> list[dict[str, Any]]:
+    """Return the examples on which checkpoints are scored, held-out structures first."""
     trained, held_out = split_structures(recipe)
     generator = rng(recipe.evaluation_seed, "expressions", "scored")
     names = _names(generator, set())
     scored = []
     for split, known, first in (("held_out", held_out, len(trained)), ("trained", trained, 0)):
-        for block, structure in enumerate(known, start=first):
-            rows = _examples([(block, structure)] * recipe.evaluation_examples, split, recipe.evaluation_seed, generator, names)
-            scored += [row | {"cases": json.dumps(_cases(row, generator, recipe.cases_per_task))} for row in rows]
+        order = [place for place in enumerate(known, start=first) for _ in range(recipe.evaluation_examples)]
+        for row in _examples(order, split, recipe.evaluation_seed, generator, names):
+            scored.append(row | {"cases": json.dumps(_cases(row, generator, recipe.cases_per_task))})
+    return scored
+
+
+def _met(recipe: ExpressionsRecipe, batch: int, seed: int, taken: set[str]) -> list[dict[str, Any]]:
+    """Return the examples of one training seed in the order in which the model meets them."""
+    trained, _ = split_structures(recipe)
     generator = rng(seed, "expressions", "pretrain")
-    names = _names(generator, {row["identity"] for row in scored})
-    rows = list(_examples(_order(recipe, trained, batch, generator), "pretrain", seed, generator, names))
-    if recipe.order == "blocked":
-        rows.sort(key=lambda row: row["block"])
-    table = pd.DataFrame([*scored, *(row | {"cases": "[]"} for row in rows)])
-    return table.drop(columns=["structure", "operands"])
+    names = _names(generator, taken)
+    rows = [row | {"cases": "[]"} for row in _examples(_order(recipe, trained, batch, generator), "pretrain", seed, generator, names)]
+    return sorted(rows, key=lambda row: row["block"]) if recipe.order == "blocked" else rows
 
 
 def _order(recipe: ExpressionsRecipe, trained: list[Structure], batch: int, generator: Generator) -> list[tuple[int, Structure]]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glint.analysis import OUTPUTS, analyse
+from glint.analysis import OUTPUTS, analyse, expressions
 from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
 from tests.report import synthetic
 
@@ -41,7 +41,12 @@ def targets_pass_rate(root, arm, seed, **values):
 
 
 def test_every_output_is_written(analysed):
-    assert {path.name for path in (analysed / "report").iterdir()} == {*OUTPUTS, "honesty.csv", "mutation.csv"}
+    assert {path.name for path in (analysed / "report").iterdir()} == {
+        *OUTPUTS,
+        *(f"{name}.csv" for name in expressions.COLUMNS),
+        "honesty.csv",
+        "mutation.csv",
+    }
 
 
 @pytest.mark.parametrize(("metric", "mode"), [("greedy_pass1", "greedy"), ("sampled_exact", "sampled")])

@@ -8,14 +8,28 @@ from glint.config.tree import Config, resolve
 
 
 def text(config: Config, reports: Path) -> str:
-    """Return a line an arm with its primary outcome on the trained families, and where the report lies; empty before there are tables."""
-    table = reports / "estimates.csv"
-    if not table.exists():
+    """Return a line an arm (rl) or comparison (pretraining) with its primary outcome, and the report's path; empty without tables."""
+    if not (reports / "estimates.csv").exists():
         return ""
-    with table.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    lines = [line for study in config.studies for line in _arms(config, study, rows)]
+    estimates, contrasts = (_rows(reports / f"{name}.csv") for name in ("estimates", "contrasts"))
+    rl = [study for study, plan in config.studies.items() if plan.kind == "rl"]
+    lines = [*(line for study in rl for line in _arms(config, study, estimates)), *_contrasts(contrasts)]
     return "\n".join([*lines, f"Report: {reports / 'report.html'}"])
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    with table.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _contrasts(rows: list[dict[str, str]]) -> Iterator[str]:
+    wanted = {"split": "held_out", "metric": "byte_accuracy"}
+    for row in (row for row in rows if wanted.items() <= row.items() and row["method"].endswith("paired seeds")):
+        yield (
+            f"{row['study']}, {row['contrast']} at step {row['step']}: byte_accuracy on held-out structures, {row['arm']} "
+            f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
+            f"difference {_share(row, '+')} [{_share(row, '+', 'low')}, {_share(row, '+', 'high')}], {row['n_seeds']} seeds"
+        )
 
 
 def _arms(config: Config, study: str, rows: list[dict[str, str]]) -> Iterator[str]:
