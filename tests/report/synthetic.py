@@ -202,8 +202,8 @@ def _expressions(folder, arm, seed):
         for block in range(120):
             share = LEVELS[arm] * step / 200 + shift
             if arm == "blocked" and block < 88:
-                share = 0.9 - 0.4 * max(0, step / 200 - (block + 1) / 88) if step / 200 > block / 88 else 0.3
-            rows.append(_scored(step, block) | {"bytes": 20, "right": int(rng.binomial(20, np.clip(share, 0, 1)))})
+                share = 0.95 - 0.45 * max(0, step / 200 - (block + 1) / 88) if step / 200 > block / 88 else 0.3
+            rows.append(_scored(step, block) | {"bytes": 10, "right": int(rng.binomial(10, np.clip(share, 0, 1)))})
     pd.DataFrame(rows).to_parquet(folder / "scores.parquet")
     written = [_scored(step, block) for step in (50, 100, 200) for block in range(120)]
     texts = {"target": "abs(n + 3) * 2", "completion": "abs(n + 3) * 3\n", "verdict": "failed", "reason": "case 1: wrong value"}

@@ -87,7 +87,7 @@ def test_an_exact_expression_has_every_byte(analysed):
     scores = pd.read_parquet(analysed / "results/expressions/blocked/seed-42/scores.parquet")
     rows = scores[(scores["step"] == 200) & (scores["split"] == "trained")]
     row = the(table(analysed, "expressions", arm="blocked", seed=42, step=200, split="trained", metric="exact_expression"))
-    assert row["value"] == pytest.approx((rows["right"] == 20).mean(), rel=1e-5)
+    assert row["value"] == pytest.approx((rows["right"] == 10).mean(), rel=1e-5)
     assert row["value"] > 0
 
 
