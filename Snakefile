@@ -30,6 +30,7 @@ include: "rules/corpus.smk"
 include: "rules/pretraining.smk"
 include: "rules/rl.smk"
 include: "rules/evaluation.smk"
+include: "rules/expressions.smk"
 include: "rules/report.smk"
 include: "rules/targets.smk"
 

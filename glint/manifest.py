@@ -22,6 +22,9 @@ Role = Literal[
     "before_canary",
     "after_canary",
     "evaluate_receipt",
+    "expressions_receipt",
+    "expression_scores",
+    "expression_completions",
 ]
 
 

@@ -15,7 +15,7 @@ from glint.config.errors import sentence
 from glint.config.tree import Config
 from glint.files import write_text
 from glint.statistics import claims as rules
-from glint.statistics.intervals import prediction_interval
+from glint.statistics.intervals import prediction_interval, wilson
 
 COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "unit", "of", "section", "says", "note"]
 
@@ -23,7 +23,7 @@ COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "un
 class Source(Strict):
     """Where our value stands: one cell, or one cell a seed, of a table of the analysis."""
 
-    table: Literal["estimates", "seeds", "rl", "curves", "constants"]
+    table: Literal["estimates", "seeds", "rl", "curves", "constants", "contrasts", "expressions"]
     """Name of the CSV."""
     column: str
     """Column that holds the value."""
@@ -42,8 +42,8 @@ class Claim(Strict):
     """Heading under which the report lists it."""
     says: str
     """The claim in a few words."""
-    rule: Literal["constant", "design", "count", "effect", "no_difference"]
-    """constant: equal; design: within 5 %; count: a figure of a single run; effect: a difference; no_difference: as it says."""
+    rule: Literal["constant", "design", "count", "effect", "no_difference", "majority"]
+    """constant: equal; design: within 5 %; count: one seed's figure; effect: a difference; no_difference; majority: seeds won by an arm."""
     published: float
     """The published figure, a count where `of` is given."""
     of: Positive | None = None
@@ -148,6 +148,8 @@ def judge(claim: Claim, table: pd.DataFrame, config: Config) -> Comparison:
     match claim.rule:
         case "effect" | "no_difference":
             return _judge_estimate(claim, rows, plan.null_margin)
+        case "majority":
+            return _judge_majority(claim, rows, plan.confidence)
         case "count":
             return _judge_count(claim, _values(claim, rows), plan.confidence)
         case "constant" | "design":
@@ -160,10 +162,15 @@ def _values(claim: Claim, rows: pd.DataFrame) -> pd.Series:
     return values / rows[claim.source.per] if claim.source.per else values
 
 
-def _judge_estimate(claim: Claim, rows: pd.DataFrame, margin: float) -> Comparison:
+def _only(claim: Claim, rows: pd.DataFrame) -> pd.Series:
     if len(rows) != 1:
         raise ValueError(f"claim {claim.id} must name one row of {claim.source.table}.csv, not {len(rows)}")
-    row = rows.iloc[0]
+    row: pd.Series = rows.iloc[0]
+    return row
+
+
+def _judge_estimate(claim: Claim, rows: pd.DataFrame, margin: float) -> Comparison:
+    row = _only(claim, rows)
     if claim.rule == "no_difference":
         verdict, note = rules.judge_null(row["low"], row["high"], margin), f"margin {margin:g}"
     else:
@@ -171,6 +178,14 @@ def _judge_estimate(claim: Claim, rows: pd.DataFrame, margin: float) -> Comparis
         small = verdict == "replicated" and rules.misses_half(claim.share, row["low"], row["high"])
         note = f"p {row['p']:.3g}, smallest possible {row['p_floor']:.3g}" + ("; less than half the published size" if small else "")
     return Comparison(row["estimate"], int(row["n_seeds"]), verdict, row["low"], row["high"], note)
+
+
+def _judge_majority(claim: Claim, rows: pd.DataFrame, confidence: float) -> Comparison:
+    """Compare the share of seeds in which one arm beats the other, as an effect that is measured from one half."""
+    row = _only(claim, rows)
+    interval = wilson(int(row[claim.source.column]), int(row["n_seeds"]), confidence)
+    verdict = rules.judge_effect(claim.share - 0.5, interval.low - 0.5, interval.high - 0.5)
+    return Comparison(interval.estimate, int(row["n_seeds"]), verdict, interval.low, interval.high)
 
 
 def _judge_count(claim: Claim, values: pd.Series, confidence: float) -> Comparison:

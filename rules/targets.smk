@@ -37,10 +37,20 @@ rule evaluate:
         "The evaluations are done: run {RUN}"
 
 
+rule expressions:
+    """Scores of every pretraining study, and its tables."""
+    input:
+        every("expressions", "scores.parquet", "completions.parquet"),
+        rules.analyse_expressions.output,
+    message:
+        "The pretraining studies are done: run {RUN}"
+
+
 rule statistics:
     """Tables of estimates with intervals, the claims table, and the checks on rewards."""
     input:
         rules.analyse_studies.output,
+        rules.analyse_expressions.output,
         rules.audit_rewards.output,
         rules.score_mutants.output,
         rules.compare_claims.output,

@@ -59,13 +59,13 @@ class Estimator:
                 for phase, values_ST, factor in (("before", before_ST, 1), ("after", after_ST, 1), ("gain", after_ST - before_ST, 2)):
                     yield from self._estimates(values_ST, completions * factor, stop=stop, metric=metric, phase=phase)
 
-    def rows_over(self, control: ArmOutcomes) -> Iterator[dict[str, Any]]:
-        """Yield the gain of this arm less the gain of `control`, which has the same seeds."""
+    def rows_over(self, other: ArmOutcomes, phase: str) -> Iterator[dict[str, Any]]:
+        """Yield, as `phase`, the gain of this arm less the gain of `other`, which has the same seeds."""
         for stop in self.outcomes.before:
             for metric in self.outcomes.metrics(stop):
-                gain_ST, other_ST = _gain(self.outcomes, stop, metric), _gain(control, stop, metric)
+                gain_ST, others_ST = _gain(self.outcomes, stop, metric), _gain(other, stop, metric)
                 completions = 4 * self._completions(stop, metric)
-                yield from self._estimates(gain_ST - other_ST, completions, stop=stop, metric=metric, phase="gain_over_control")
+                yield from self._estimates(gain_ST - others_ST, completions, stop=stop, metric=metric, phase=phase)
 
     def _completions(self, stop: str, metric: str) -> int:
         """Return the completions read for one task, over all seeds, of one checkpoint a seed."""

@@ -1,13 +1,12 @@
-"""The analysis of a whole run: every study, arm and seed of the config, from the manifest to tables."""
+"""The analysis of the rl studies: every study, arm and seed of the config, from the manifest to tables."""
 
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from glint.analysis.estimates import Estimator, Scope, missing_row, scopes, seed_rows
 from glint.analysis.example import choose_example
 from glint.analysis.outcomes import ArmOutcomes, read_arm
+from glint.analysis.table import csv_text
 from glint.analysis.training import constant_rows, curve_rows, machines, rl_row, selection_rows, timing_rows
 from glint.config.base import digest
 from glint.config.study import Study
@@ -38,7 +37,7 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     Raises ValueError for an arm without any complete seed, for seeds that met different tasks and for damaged files.
     """
     files = Manifest.load(manifest)
-    arms = [(study, arm) for study, plan in config.studies.items() for arm in plan.arms]
+    arms = [(study, arm) for study, plan in config.studies.items() if plan.kind == "rl" for arm in plan.in_order()]
     recipes = {(study, arm): resolve(config, study, arm) for study, arm in arms}
     outcomes = {(study, arm): _outcomes(config, files, study, arm) for study, arm in arms}
     over = {key: _scopes(config.studies[key[0]], recipe, outcomes[key]) for key, recipe in recipes.items()}
@@ -52,7 +51,7 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
         "timings": list(timing_rows(files)),
     }
     for name, columns in COLUMNS.items():
-        write_text(out / f"{name}.csv", _csv(rows[name], columns))
+        write_text(out / f"{name}.csv", csv_text(rows[name], columns, COUNTS))
     study, arm = arms[0]
     write_json(out / "example.json", choose_example(files, study, arm, config.studies[study].seeds[0], recipes[study, arm]))
     write_json(out / "provenance.json", {"run": config.run, "config": digest(config), "machines": machines(files)})
@@ -67,13 +66,6 @@ def _labelled(row: Row, study: str, arm: str) -> Row:
     return {"study": study, "arm": arm} | row
 
 
-def _csv(rows: list[Row], columns: list[str]) -> str:
-    """Return a table as text, whole numbers without a point and floats to six digits."""
-    table = pd.DataFrame(rows, columns=columns)
-    table = table.astype({name: "Int64" for name in COUNTS if name in columns})
-    return table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-
-
 def _outcomes(config: Config, files: Manifest, study: str, arm: str) -> ArmOutcomes:
     found = read_arm(files, study, arm, config.studies[study].seeds, resolve(config, study, arm).evaluation.k)
     if found is None:
@@ -82,16 +74,18 @@ def _outcomes(config: Config, files: Manifest, study: str, arm: str) -> ArmOutco
 
 
 def _estimates(plan: Study, study: str, arm: str, outcomes: Outcomes, over: list[Scope]) -> list[Row]:
-    """Return the estimates of one arm, set against the control too where the study has one."""
+    """Return the estimates of one arm, set against the base arm and, where the study has one, against the control."""
     found, label = outcomes[study, arm], f"{study}/{arm}"
     rows = list(Estimator(plan.analysis, found, over, plan.seeds[0], label).rows())
-    if plan.analysis.control is not None and arm != plan.analysis.control:
-        control = outcomes[study, plan.analysis.control]
-        common = tuple(seed for seed in found.seeds if seed in control.seeds)
+    for name, phase in ((plan.base, "gain_over_base"), (plan.analysis.control, "gain_over_control")):
+        if name is None or arm in (name, plan.analysis.control):
+            continue
+        other = outcomes[study, name]
+        common = tuple(seed for seed in found.seeds if seed in other.seeds)
         if not common:
-            raise ValueError(f"study {study}: arm {arm} and control {plan.analysis.control} have no complete seed in common")
+            raise ValueError(f"study {study}: arms {arm} and {name} have no complete seed in common")
         paired = Estimator(plan.analysis, found.only(common), over, plan.seeds[0], label)
-        rows += paired.rows_over(control.only(common))
+        rows += paired.rows_over(other.only(common), phase)
     return [_labelled(row, study, arm) | {"split": plan.split} for row in rows]
 
 

@@ -12,7 +12,12 @@ from glint.files import read_json
 from glint.manifest import Entry, Manifest, Role
 
 Row = dict[str, Any]
-STAGES: dict[Role, str] = {"pretrain_receipt": "pretrain", "rl_receipt": "rl", "evaluate_receipt": "evaluate"}
+STAGES: dict[Role, str] = {
+    "pretrain_receipt": "pretrain",
+    "rl_receipt": "rl",
+    "evaluate_receipt": "evaluate",
+    "expressions_receipt": "expressions",
+}
 
 
 def read_lines(path: Path) -> pd.DataFrame:
@@ -94,9 +99,9 @@ def selection_rows(manifest: Manifest) -> Iterator[Row]:
 def constant_rows(manifest: Manifest) -> Iterator[Row]:
     """Yield the parameter counts of each arm and seed."""
     for entry in manifest.entries:
-        if entry.role in ("pretrain_receipt", "rl_receipt") and entry.path is not None:
+        if entry.role in ("pretrain_receipt", "rl_receipt", "expressions_receipt") and entry.path is not None:
             receipt = read_json(Path(entry.path))
-            if entry.role == "pretrain_receipt":
+            if entry.role != "rl_receipt":
                 counts = {"parameters_total": receipt["parameters"]["total"], "parameters_active": receipt["parameters"]["active"]}
             else:
                 counts = {"trainable_parameters": receipt["trainable_parameters"]}

@@ -8,11 +8,12 @@ from pydantic import BaseModel
 from glint.config.corpus import CorpusRecipe
 from glint.config.evaluation import EvaluationRecipe
 from glint.config.execution import ExecutionRecipe
+from glint.config.expressions import ExpressionsRecipe
 from glint.config.model import ModelRecipe
 from glint.config.pretraining import CurveRecipe, PretrainingRecipe
 from glint.config.rl import KLRecipe, ReplayRecipe, RewardRecipe, RLRecipe
 from glint.config.selection import SelectionRecipe
-from glint.config.study import Analysis, Arm, Study
+from glint.config.study import Analysis, Arm, Contrast, Study
 from glint.config.tree import Config, Recipe
 
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -20,6 +21,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "studies.NAME": Study,
     "studies.NAME.arms.NAME": Arm,
     "studies.NAME.analysis": Analysis,
+    "studies.NAME.analysis.contrasts.NAME": Contrast,
     "recipes.NAME": Recipe,
     "recipes.NAME.model": ModelRecipe,
     "recipes.NAME.corpus": CorpusRecipe,
@@ -31,6 +33,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "recipes.NAME.rl.kl": KLRecipe,
     "recipes.NAME.rl.replay": ReplayRecipe,
     "recipes.NAME.evaluation": EvaluationRecipe,
+    "recipes.NAME.expressions": ExpressionsRecipe,
     "recipes.NAME.execution": ExecutionRecipe,
 }
 WORDS = {

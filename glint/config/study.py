@@ -5,6 +5,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from glint.config.base import Name, Positive, Seed, Share, Strict
+from glint.config.errors import unknown
+
+SECTIONS = {
+    "rl": ("corpus", "model", "pretraining", "selection", "rl", "evaluation"),
+    "pretraining": ("model", "pretraining", "expressions"),
+}
+"""Parts of the recipe that the arms of a study may change, by the study's kind: those that its jobs read."""
 
 
 class Arm(Strict):
@@ -22,6 +29,8 @@ class Arm(Strict):
     """Changed RL keys."""
     evaluation: dict[str, Any] = Field(default_factory=dict)
     """Changed evaluation keys."""
+    expressions: dict[str, Any] = Field(default_factory=dict)
+    """Changed expressions keys."""
     several_changes: str | None = Field(default=None, min_length=1)
     """Why this arm changes more than one value; without it such an arm is refused."""
 
@@ -30,13 +39,26 @@ class Arm(Strict):
         return {name: section for name, section in self.model_dump(exclude={"several_changes"}).items() if section}
 
 
+class Contrast(Strict):
+    """Two arms, compared seed by seed."""
+
+    arm: str
+    """The arm whose scores count as plus."""
+    against: str
+    """The arm whose scores are taken off."""
+    steps: tuple[Positive, ...] = Field(min_length=1)
+    """Checkpoints at which they are compared."""
+
+
 class Analysis(Strict):
     """What will be computed, fixed before the run."""
 
     metric: Literal["greedy_pass1", "sampled_exact", "pass8", "cases"] = "greedy_pass1"
-    """The primary outcome."""
+    """The primary outcome of a study of kind rl; of kind pretraining it is always the share of target bytes predicted (byte_accuracy)."""
     families: tuple[str, ...] = ()
     """Families over which the primary outcome is averaged; empty: those that RL trains."""
+    contrasts: dict[Name, Contrast] = Field(default_factory=dict)
+    """Comparisons of a study of kind pretraining, by name."""
     confidence: float = Field(default=0.95, gt=0, lt=1)
     """Level of every interval."""
     resamples: Positive = 10000
@@ -52,8 +74,8 @@ class Study(Strict):
 
     question: str = Field(min_length=1)
     """What the study asks, in one sentence."""
-    kind: Literal["rl"] = "rl"
-    """Which pipeline answers it."""
+    kind: Literal["rl", "pretraining"] = "rl"
+    """Which pipeline answers it. rl: does RL improve a pretrained model; pretraining: what does the order or choice of examples change."""
     recipe: str = "main"
     """Name of the base recipe."""
     arms: dict[Name, Arm] = Field(min_length=1)
@@ -65,6 +87,15 @@ class Study(Strict):
     analysis: Analysis = Field(default_factory=Analysis)
     """The plan."""
 
+    @property
+    def base(self) -> str:
+        """Return the arm that stands in front: the one that changes nothing, else the first by name."""
+        return min(self.arms, key=lambda name: (bool(self.arms[name].overrides()), name))
+
+    def in_order(self) -> tuple[str, ...]:
+        """Return the arms as reports list them: the base, the others by name, the control last."""
+        return tuple(sorted(self.arms, key=lambda name: (name != self.base, name == self.analysis.control, name)))
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         twice = sorted({seed for seed in self.seeds if self.seeds.count(seed) > 1})
@@ -72,4 +103,28 @@ class Study(Strict):
             raise ValueError(f"seeds {twice} are given twice")
         if self.analysis.control is not None and self.analysis.control not in self.arms:
             raise ValueError(f"analysis.control {self.analysis.control!r} is not an arm; arms: {', '.join(self.arms)}")
+        return self
+
+    @model_validator(mode="after")
+    def _contrasts_name_arms(self) -> Self:
+        for name, contrast in self.analysis.contrasts.items():
+            for arm in (contrast.arm, contrast.against):
+                if arm not in self.arms:
+                    raise ValueError(unknown(f"analysis.contrasts.{name}: arm", arm, self.arms))
+            if contrast.arm == contrast.against:
+                raise ValueError(f"analysis.contrasts.{name} compares arm {contrast.arm} with itself")
+        return self
+
+    @model_validator(mode="after")
+    def _plan_suits_the_kind(self) -> Self:
+        """Refuse what the study's kind would not read, so that nobody believes that it counts."""
+        if self.kind == "rl":
+            if self.analysis.contrasts:
+                raise ValueError("analysis.contrasts belong to a study of kind pretraining; an rl study compares with analysis.control")
+            return self
+        if not self.analysis.contrasts:
+            raise ValueError("analysis.contrasts is empty: a study of kind pretraining says which arms it compares, and at which steps")
+        for node, name in ((self, "split"), (self.analysis, "metric"), (self.analysis, "families"), (self.analysis, "control")):
+            if getattr(node, name) != type(node).model_fields[name].default:
+                raise ValueError(f"{name} means nothing in a study of kind pretraining; leave it out")
         return self

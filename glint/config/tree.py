@@ -11,11 +11,12 @@ from glint.config.corpus import ALL_FAMILIES, CorpusRecipe
 from glint.config.errors import sentence, unknown
 from glint.config.evaluation import EvaluationRecipe
 from glint.config.execution import ExecutionRecipe
+from glint.config.expressions import ExpressionsRecipe, check_training
 from glint.config.model import ModelRecipe
 from glint.config.pretraining import PretrainingRecipe
 from glint.config.rl import RLRecipe
 from glint.config.selection import SelectionRecipe
-from glint.config.study import Arm, Study
+from glint.config.study import SECTIONS, Arm, Study
 
 MOST_CHECKPOINTS = 1000
 
@@ -35,6 +36,8 @@ class Recipe(Strict):
     """Learning from executable rewards."""
     evaluation: EvaluationRecipe = Field(default_factory=EvaluationRecipe)
     """How checkpoints are asked."""
+    expressions: ExpressionsRecipe = Field(default_factory=ExpressionsRecipe)
+    """What studies of kind pretraining train on."""
     execution: ExecutionRecipe = Field(default_factory=ExecutionRecipe)
     """Device, precision, threads."""
 
@@ -102,6 +105,8 @@ class Config(Strict):
             if study.recipe not in self.recipes:
                 raise ValueError(unknown(f"studies.{name}.recipe", study.recipe, self.recipes))
             self._check_study(f"studies.{name}", study)
+        if all(study.kind != "rl" for study in self.studies.values()):
+            raise ValueError("studies: none is of kind rl, and the report opens with one")
         return self
 
     def _check_study(self, key: str, study: Study) -> None:
@@ -112,7 +117,11 @@ class Config(Strict):
             if recipe in seen:
                 raise ValueError(f"{key}.arms.{name} is the same recipe as {key}.arms.{seen[recipe]}; an arm must differ")
             seen[recipe] = name
-            _check_analysis(f"{key}.analysis", study, recipe)
+            _check_sections(f"{key}.arms.{name}", study, arm)
+            if study.kind == "rl":
+                _check_analysis(f"{key}.analysis", study, recipe)
+            else:
+                _check_expressions(f"{key}.arms.{name}", study, recipe)
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -173,3 +182,22 @@ def _check_analysis(key: str, study: Study, recipe: Recipe) -> None:
     _check_families(f"{key}.families", study.analysis.families, recipe.corpus.families)
     if study.analysis.metric == "pass8" and 8 not in recipe.evaluation.k:
         raise ValueError(f"{key}.metric pass8 needs 8 among evaluation.k, which is {list(recipe.evaluation.k)}")
+
+
+def _check_sections(key: str, study: Study, arm: Arm) -> None:
+    """Refuse an arm that changes what its study does not read: it would be another name for the base recipe."""
+    for section in arm.overrides():
+        if section not in SECTIONS[study.kind]:
+            raise ValueError(f"{key} changes {section}, which a study of kind {study.kind} does not read")
+
+
+def _check_expressions(key: str, study: Study, recipe: Recipe) -> None:
+    try:
+        check_training(recipe.pretraining, recipe.expressions)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+    known = recipe.expressions.checkpoints
+    for name, contrast in study.analysis.contrasts.items():
+        strange = [step for step in contrast.steps if step not in known]
+        if strange:
+            raise ValueError(f"{key}: analysis.contrasts.{name}.steps {strange} are not among expressions.checkpoints {list(known)}")

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,20 +11,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from glint.files import write_text
+from glint.report.contrast_figures import contrasts, forgetting
 from glint.report.results import HEADLINE, Results
-from glint.report.svg import FIRST, INK, SECOND, THIRD, drawing, to_svg
+from glint.report.svg import FIRST, INK, PUBLISHED, SECOND, THIRD, drawing, to_svg
 from glint.report.wording import metric_name
 
 VERDICTS = {"replicated": ("o", FIRST), "not replicated": ("X", SECOND), "undecided": ("s", THIRD)}
 ARMS = ((FIRST, "o"), (THIRD, "s"), (SECOND, "^"))
-PUBLISHED: dict[str, Any] = {
-    "marker": "D",
-    "markersize": 6,
-    "markerfacecolor": "none",
-    "markeredgecolor": INK,
-    "markeredgewidth": 1.3,
-    "linestyle": "none",
-}
+OTHERS = ((THIRD, "s"), (INK, "^"), (INK, "v"), (THIRD, "D"))
+"""Colour and marker of the arms beside the one in front."""
 
 
 def draw(tables: Path, claims: Path, out: Path) -> None:
@@ -72,14 +66,20 @@ def rl(results: Results) -> str:
 
 def before_after(results: Results) -> str:
     """Draw the outcomes on the target families before and after RL, with intervals, the control and the published figures."""
-    metrics = results.headline
-    with drawing("before_after", 1.1 + 0.85 * len(metrics)) as (figure, (axes,)):
+    metrics, others = results.headline, results.arms[1:]
+    with drawing("before_after", 1.1 + (0.6 + 0.25 * max(1, len(others))) * len(metrics)) as (figure, (axes,)):
         for row, metric in enumerate(metrics):
             _pair(axes, row, results, "targets", metric)
-            for arm in results.arms[1:]:
-                _interval(axes, row + 0.3, results.estimate("targets", metric, "after", arm=arm), marker="s", colour=THIRD)
+            for place, (arm, (colour, marker)) in enumerate(zip(others, cycle(OTHERS), strict=False), start=1):
+                _interval(
+                    axes,
+                    row + 0.08 + 0.36 * place / len(others),
+                    results.estimate("targets", metric, "after", arm=arm),
+                    marker=marker,
+                    colour=colour,
+                )
         _rows(axes, [metric_name(metric) for metric in metrics])
-        _pair_legend(figure, axes, [f"after, {_arm(arm)}" for arm in results.arms[1:]], bool(len(results.claims)))
+        _pair_legend(figure, axes, [f"after, {_arm(arm)}" for arm in others], bool(len(results.claims)))
         ours = results.estimate("targets", metrics[0], "after")
         text = f"{metric_name(metrics[0])}: {_change(results, 'targets', metrics[0])}, over {int(ours['n_seeds'])} seeds."
         return to_svg(figure, "before_after", "Target families before and after RL", text)
@@ -97,7 +97,7 @@ def families(results: Results) -> str:
 
 
 def claims(results: Results) -> str:
-    """Draw our gains with their intervals beside the published ones, marked by the verdict."""
+    """Draw our gains and differences with their intervals beside the published ones, marked by the verdict."""
     gains = results.claims[results.claims["rule"].isin(["effect", "no_difference"])]
     with drawing("claims", 1.3 + 0.3 * len(gains)) as (figure, (axes,)):
         for row, (_, claim) in enumerate(gains.iterrows()):
@@ -106,13 +106,13 @@ def claims(results: Results) -> str:
             axes.plot(claim["ours"], row, marker, ms=6, color=colour)
             axes.plot(claim["published"], row, **PUBLISHED)
         _rows(axes, gains["id"].str.removeprefix("confirm.").str.removesuffix(".gain").tolist())
-        axes.set_xlabel("gain by RL")
+        axes.set_xlabel("gain by RL, or difference of two arms")
         axes.autoscale(axis="x")
         handles = [axes.plot([], [], marker, color=colour, label=name)[0] for name, (marker, colour) in VERDICTS.items()]
         figure.legend(handles=[*handles, _published_handle(axes)], loc="outside upper center", ncols=2)
         counts = gains["verdict"].value_counts()
         text = ", ".join(f"{count} {name}" for name, count in counts.items()) or "This run compares itself with no published figure"
-        return to_svg(figure, "claims", "Published gains and ours", f"{text}.")
+        return to_svg(figure, "claims", "Published gains and differences, and ours", f"{text}.")
 
 
 FIGURES: dict[str, Callable[[Results], str]] = {
@@ -120,6 +120,8 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "rl": rl,
     "before_after": before_after,
     "families": families,
+    "contrasts": contrasts,
+    "forgetting": forgetting,
     "claims": claims,
 }
 NAMES = tuple(FIGURES)
@@ -169,7 +171,10 @@ def _pair_legend(figure: Figure, axes: Axes, others: list[str], with_published: 
     handles = [
         axes.plot([], [], "o-", color=SECOND, mfc="none", mew=1.6, label="before RL")[0],
         axes.plot([], [], "o-", color=FIRST, label="after RL")[0],
-        *(axes.plot([], [], "s-", color=THIRD, label=label)[0] for label in others),
+        *(
+            axes.plot([], [], f"{marker}-", color=colour, label=label)[0]
+            for label, (colour, marker) in zip(others, cycle(OTHERS), strict=False)
+        ),
     ]
     if with_published:
         handles.append(_published_handle(axes))

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from glint.config.base import digest
 from glint.config.tree import Config, resolve
 from glint.files import write_text
-from glint.report import honesty, wording
+from glint.report import contrasts, honesty, wording
 from glint.report import tables as views
 from glint.report.figures import NAMES
 from glint.report.results import HEADLINE, Results
@@ -28,6 +28,7 @@ def _environment() -> Environment:
         loader=PackageLoader("glint.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals["Markup"] = Markup
+    environment.globals["change"] = views.change
     for name in ("share", "setting", "points", "interval", "p_value", "whole", "count"):
         environment.globals[name] = getattr(wording, name)
     return environment
@@ -55,8 +56,13 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "example": results.read_json("example"),
         "provenance": results.read_json("provenance"),
         "tables": _tables(config, results),
+        "floors": results.read("contrasts").groupby("study")["p_floor"].first().to_dict(),
         "unusual": [(study, arm, views.change(one, arm)) for study, one in config.studies.items() for arm in _several(one.arms)],
-        "missing": results.read("seeds").query("status == 'missing'")[["study", "arm", "seed"]].to_dict("records"),
+        "missing": [
+            row
+            for name in ("seeds", "expressions")
+            for row in results.read(name).query("status == 'missing'")[["study", "arm", "seed"]].to_dict("records")
+        ],
     }
 
 
@@ -64,10 +70,20 @@ def _several(arms: dict[str, Any]) -> list[str]:
     return [name for name, arm in arms.items() if arm.several_changes]
 
 
+def _contrasts(results: Results, study: str) -> dict[str, Any]:
+    return {
+        "held_out": contrasts.comparisons(results, study, "held_out"),
+        "trained": contrasts.comparisons(results, study, "trained"),
+        "forgotten": contrasts.forgotten(results, study),
+        "written": contrasts.written(results, study),
+    }
+
+
 def _tables(config: Config, results: Results) -> dict[str, Any]:
     return {
         "claims": views.claims(results),
-        "arms": {study: views.arms(results, config, study) for study in config.studies},
+        "arms": {name: views.arms(results, config, name) for name, study in config.studies.items() if study.kind == "rl"},
+        "pretraining_studies": {name: _contrasts(results, name) for name, study in config.studies.items() if study.kind == "pretraining"},
         "outcomes": views.outcomes(results),
         "families": views.families(results),
         "seeds": views.seeds(results),

@@ -58,6 +58,11 @@ class Results:
         row: pd.Series = self._narrow.loc[key]
         return row
 
+    def published_differences(self) -> dict[str, float]:
+        """Return the published differences of pretraining arms by contrast and step, `order.200`."""
+        named = self.claims[self.claims["rule"].isin(["effect", "no_difference"])]
+        return dict(zip(named["id"].str.removesuffix(".difference"), named["published"], strict=True))
+
     def published(self, prefix: str) -> dict[str, float]:
         """Return the published figures whose ids start with `prefix`, by the rest of the id."""
         named = self.claims[self.claims["id"].str.startswith(prefix)]

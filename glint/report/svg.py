@@ -18,6 +18,15 @@ INK, FAINT, FIRST, SECOND, THIRD = "#010101", "#020202", "#030303", "#040404", "
 NAMES = {INK: "ink", FAINT: "faint", FIRST: "first", SECOND: "second", THIRD: "third"}
 LIGHT = {"ink": "#22262b", "faint": "#c9ced4", "first": "#0072b2", "second": "#c65500", "third": "#6b7178"}
 DARK = {"ink": "#e3e6ea", "faint": "#444b53", "first": "#56b4e9", "second": "#f0a53a", "third": "#a2a9b1"}
+PUBLISHED: dict[str, Any] = {
+    "marker": "D",
+    "markersize": 6,
+    "markerfacecolor": "none",
+    "markeredgecolor": INK,
+    "markeredgewidth": 1.3,
+    "linestyle": "none",
+}
+"""How a published figure is drawn beside ours."""
 WIDTH = 4.8
 """Inches; narrow, so that the lettering stays readable when a phone scales the picture down."""
 

@@ -1,5 +1,6 @@
 """The tables of the report: result rows in, headings and worded cells out."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,8 +48,9 @@ def arms(results: Results, config: Config, study: str) -> Table:
     """Return the primary outcome of each arm of one study."""
     plan = config.studies[study]
     metric = primary(plan)
-    rows = [_arm(results, plan, study, arm, metric) for arm in plan.arms]
-    header = ("arm", "change", "before RL", "after RL", "gain", "interval of the gain", "gain over the control", "sign-flip p over seeds")
+    rows = [_arm(results, plan, study, arm, metric) for arm in plan.in_order()]
+    over = (f"gain over arm {plan.base}", "gain over the control")
+    header = ("arm", "change", "before RL", "after RL", "gain", "interval of the gain", *over, "sign-flip p over seeds")
     return Table(f"{metric_name(metric).capitalize()}, {SUMS['targets']}", header, rows, words=(1,))
 
 
@@ -59,18 +61,21 @@ def primary(plan: Study) -> str:
 
 def _arm(results: Results, plan: Study, study: str, arm: str, metric: str) -> tuple[str, ...]:
     before, after, gain = (results.estimate("targets", metric, phase, study=study, arm=arm) for phase in ("before", "after", "gain"))
-    over = ""
-    if plan.analysis.control is not None and arm != plan.analysis.control:
-        against = results.estimate("targets", metric, "gain_over_control", study=study, arm=arm)
-        over = f"{points(against['estimate'])} {interval(against['low'], against['high'], signed=True)}"
+    over = []
+    for name, phase in ((plan.base, "gain_over_base"), (plan.analysis.control, "gain_over_control")):
+        if name is None or arm in (name, plan.analysis.control):
+            over.append("")
+            continue
+        against = results.estimate("targets", metric, phase, study=study, arm=arm)
+        over.append(f"{points(against['estimate'])} {interval(against['low'], against['high'], signed=True)}")
     ends = interval(gain["low"], gain["high"], signed=True)
     p = p_value(gain["p"], gain["p_floor"])
-    return (arm, change(plan, arm), share(before["estimate"]), share(after["estimate"]), points(gain["estimate"]), ends, over, p)
+    return (arm, change(plan, arm), share(before["estimate"]), share(after["estimate"]), points(gain["estimate"]), ends, *over, p)
 
 
 def change(plan: Study, arm: str) -> str:
     """Return what an arm changes in the base recipe, as dotted keys."""
-    changed = ", ".join(f"{key} = {value}" for key, value in _dotted(plan.arms[arm].overrides()))
+    changed = ", ".join(f"{key}: {json.dumps(value)}" for key, value in _dotted(plan.arms[arm].overrides()))
     why = plan.arms[arm].several_changes
     return (changed or "the base recipe") + (f" (several changes: {why})" if why else "")
 

@@ -10,6 +10,9 @@ METRICS = {
     "cases_greedy": "hidden cases passed, greedy",
     "cases_sampled": "hidden cases passed, sampled",
     "invalid_sampled": "sampled answers that are no valid function",
+    "byte_accuracy": "bytes predicted, the target given",
+    "exact_expression": "expressions with every byte predicted",
+    "executed": "written expressions that pass when run",
 }
 
 

@@ -1,4 +1,4 @@
-"""Intervals: crossed bootstrap, Wilson, and the prediction of one more seed.
+"""Intervals: crossed bootstrap, Student's t, Wilson, and the prediction of one more seed.
 
 Shape suffixes: S seeds, T tasks, F families, B bootstrap draws.
 """
@@ -12,6 +12,8 @@ from statsmodels.stats.proportion import proportion_confint
 
 TASKS_WITHIN_FAMILIES = "crossed bootstrap: seeds x tasks within families"
 FAMILIES_TOO = "crossed bootstrap: seeds x families x tasks"
+OVER_SEEDS = "Student's t: paired seeds"
+STRUCTURES_TOO = "crossed bootstrap: seeds x structures"
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,19 @@ def _task_counts(families_T: NDArray[np.str_], rng: np.random.Generator, resampl
         # a family drawn c times brings c independent samples of its n tasks: one multinomial of c * n
         counts_BT[:, members] = rng.multinomial(family_counts_BF[:, column] * len(members), np.full(len(members), 1 / len(members)))
     return counts_BT
+
+
+def student(values_S: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the mean over seeds with Student's interval, t * sd / sqrt(S); it speaks of more seeds on the same tasks.
+
+    One seed has no spread: the ends are NaN.
+    """
+    values_S = np.asarray(values_S, dtype=float)
+    mean = float(values_S.mean())
+    if len(values_S) < 2:
+        return Interval(mean, np.nan, np.nan)
+    half = stats.t.ppf((1 + confidence) / 2, len(values_S) - 1) * values_S.std(ddof=1) / np.sqrt(len(values_S))
+    return Interval(mean, mean - float(half), mean + float(half))
 
 
 def wilson(count: int, of: int, confidence: float = 0.95) -> Interval:

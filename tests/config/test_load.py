@@ -22,9 +22,9 @@ GOOD: dict[str, Any] = {
 }
 
 
-def changed(path, value):
-    """Return GOOD with `value` at the dotted `path`."""
-    data = copy.deepcopy(GOOD)
+def changed(path, value, good=GOOD):
+    """Return `good` with `value` at the dotted `path`."""
+    data = copy.deepcopy(good)
     *parents, last = path.split(".")
     node = data
     for key in parents:
@@ -79,6 +79,65 @@ BAD = [
     ("run", "../elsewhere", ["run should match pattern"]),
     ("run", None, ["run should be a valid string, not None"]),
 ]
+
+
+MINI: dict[str, Any] = {"model": {"context": 128}, "pretraining": {"steps": 200, "batch": 24}}
+ORDER: dict[str, Any] = {
+    "question": "Does the order matter?",
+    "kind": "pretraining",
+    "recipe": "mini",
+    "arms": {"diverse": {}, "blocked": {"expressions": {"order": "blocked"}}},
+    "seeds": [1, 2],
+    "analysis": {"contrasts": {"order": {"arm": "diverse", "against": "blocked", "steps": [200]}}},
+}
+WITH_PRETRAINING: dict[str, Any] = GOOD | {
+    "recipes": {"main": {}, "mini": MINI},
+    "studies": GOOD["studies"] | {"order": ORDER},
+}
+CONTRAST = "studies.order.analysis.contrasts.order"
+BAD_PRETRAINING = [
+    ("studies.order.kind", "pretrain", ["studies.order.kind should be 'rl' or 'pretraining'", "did you mean pretraining?"]),
+    (f"{CONTRAST}.arm", "divers", ["contrasts.order: arm divers is unknown", "did you mean diverse?"]),
+    (f"{CONTRAST}.against", "diverse", ["contrasts.order compares arm diverse with itself"]),
+    (f"{CONTRAST}.steps", [50, 70], ["contrasts.order.steps [70] are not among expressions.checkpoints [20, 40, 50"]),
+    (f"{CONTRAST}.steps", [], [f"{CONTRAST}.steps should have at least 1 item"]),
+    (f"{CONTRAST}.setps", [50], [f"key {CONTRAST}.setps is unknown", "did you mean steps?"]),
+    ("studies.order.analysis.contrasts", {}, ["analysis.contrasts is empty", "which arms it compares"]),
+    ("studies.order.analysis.control", "blocked", ["control means nothing in a study of kind pretraining"]),
+    ("studies.order.analysis.metric", "cases", ["metric means nothing in a study of kind pretraining"]),
+    ("studies.order.split", "dev", ["split means nothing in a study of kind pretraining"]),
+    (
+        "studies.main.analysis.contrasts",
+        {"a": {"arm": "published", "against": "shuffled", "steps": [1]}},
+        ["belong to a study of kind pretr"],
+    ),
+    ("studies.order.arms.lr", {"rl": {"lr": 1.0}}, ["studies.order.arms.lr changes rl, which a study of kind pretraining does not read"]),
+    ("studies.main.arms.few", {"expressions": {"structures": 8}}, ["studies.main.arms.few changes expressions, which a study of kind rl"]),
+    ("studies.order.arms.few", {"expressions": {"structures": 89}}, ["structures 89 exceeds the 88 that are left when 32 are held out"]),
+    ("studies.order.arms.two", {"expressions": {"structures": 9, "order": "blocked"}}, ["changes 2 values (expressions.structures, expr"]),
+    ("studies.order.arms.long", {"pretraining": {"steps": 201}}, ["24 x 201 steps need 4824 examples, but expressions.examples is 4800"]),
+    (
+        "studies.order.arms.short",
+        {"pretraining": {"steps": 150}},
+        ["expressions.checkpoints [160, 180, 200] lie beyond the last step, 150"],
+    ),
+    ("recipes.mini.expressions", {"checkpoints": [20, 20]}, ["recipes.mini.expressions: checkpoints [20, 20] must ascend"]),
+    ("recipes.mini.expressions", {"generation_steps": [30]}, ["generation_steps [30] are no checkpoints; checkpoints: 20, 40"]),
+    ("recipes.mini.expressions", {"order": "curiculum"}, ["did you mean curriculum?"]),
+    ("recipes.mini.expressions", {"order": "curriculum", "structures": 8}, ["curriculum_structures 8 must be fewer than structures 8"]),
+    ("recipes.mini.expressions", {"order": "curriculum", "curriculum_steps": 200}, ["curriculum_steps 200 leave none of the 200 steps"]),
+    ("studies", {"order": ORDER}, ["studies: none is of kind rl"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "parts"), BAD_PRETRAINING, ids=lambda part: None if isinstance(part, list) else str(part)[:60])
+def test_a_bad_pretraining_study_is_one_sentence(path, value, parts):
+    load(WITH_PRETRAINING)
+    with pytest.raises(ConfigError) as caught:
+        load(changed(path, value, WITH_PRETRAINING))
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
 
 
 @pytest.mark.parametrize(("path", "value", "parts"), BAD, ids=lambda part: None if isinstance(part, list) else str(part)[:50])

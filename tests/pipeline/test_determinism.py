@@ -9,4 +9,6 @@ def test_two_checkouts_give_the_same_bytes(finished, tmp_path):
     ours, theirs = finished.results(), other.results()
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == []
-    assert len([name for name in ours if name.endswith(".safetensors")]) == 1 + 2 + 2 * 2
+    assert (
+        len([name for name in ours if name.endswith(".safetensors")]) == 1 + 2 + 2 * 2 + 2
+    )  # tokens, starts, RL; tokens of two expression arms

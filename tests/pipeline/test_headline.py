@@ -3,20 +3,43 @@
 from glint.config.load import load
 from pipeline.headline import text
 
-CONFIG = load({"run": "trial", "studies": {"main": {"question": "Does it help?", "arms": {"published": {}}, "seeds": [1, 2]}}})
-HEADER = "study,arm,split,stop,scope,metric,phase,estimate,low,high,n_seeds\n"
+ORDER = {
+    "question": "Does the order matter?",
+    "kind": "pretraining",
+    "recipe": "mini",
+    "arms": {"diverse": {}, "blocked": {"expressions": {"order": "blocked"}}},
+    "seeds": [1, 2],
+    "analysis": {"contrasts": {"order": {"arm": "diverse", "against": "blocked", "steps": [200]}}},
+}
+MAIN = {"question": "Does it help?", "arms": {"published": {}}, "seeds": [1, 2]}
+RECIPES = {"main": {}, "mini": {"pretraining": {"steps": 200, "batch": 24}}}
+CONFIG = load({"run": "trial", "recipes": RECIPES, "studies": {"main": MAIN, "order": ORDER}})
+CONTRASTS = """study,contrast,arm,against,step,split,metric,arm_mean,against_mean,estimate,low,high,n_seeds,method
+order,order,diverse,blocked,200,held_out,byte_accuracy,0.6,0.5,0.1,0.08,0.12,2,Student's t: paired seeds
+order,order,diverse,blocked,200,held_out,byte_accuracy,0.6,0.5,0.1,0.03,0.17,2,crossed bootstrap: seeds x structures
+order,order,diverse,blocked,200,trained,byte_accuracy,0.9,0.5,0.4,0.38,0.42,2,Student's t: paired seeds
+order,order,diverse,blocked,200,held_out,executed,0,0,0,,,2,Student's t: paired seeds
+"""
+HEADER = "study,arm,split,stop,scope,metric,phase,estimate,low,high,n_seeds,method\n"
+NARROW, WIDE = "crossed bootstrap: seeds x tasks within families", "crossed bootstrap: seeds x families x tasks"
 
 
-def row(phase, numbers, stop="parses", metric="greedy_pass1"):
-    return f"main,published,confirm,{stop},targets,{metric},{phase},{numbers},2\n"
+def row(phase, numbers, stop="parses", metric="greedy_pass1", method=NARROW):
+    return f"main,published,confirm,{stop},targets,{metric},{phase},{numbers},2,{method}\n"
 
 
 def test_lines_give_the_primary_outcome_with_its_interval(tmp_path):
     rows = [row("before", "0.125,,"), row("after", "0.5,,"), row("gain", "0.375,-0.05,0.6"), row("gain", "0.9,,", stop="eos")]
+    rows.append(row("gain", "0.375,-0.2,0.9", method=WIDE))
     (tmp_path / "estimates.csv").write_text(HEADER + "".join(rows))
+    (tmp_path / "contrasts.csv").write_text(CONTRASTS)
     lines = text(CONFIG, tmp_path).splitlines()
-    assert lines[0] == "main, published: greedy_pass1 on the trained families 12.5% -> 50.0%, gain +37.5% [-5.0%, +60.0%], 2 seeds"
-    assert lines[1] == f"Report: {tmp_path}/report.html"
+    assert lines[0] == "main, published: greedy_pass1 on the target families 12.5% -> 50.0%, gain +37.5 points [-5.0, +60.0], 2 seeds"
+    assert lines[1:-1] == [
+        "order, order at step 200: byte_accuracy on held-out structures, diverse 60.0% against blocked 50.0%, "
+        "difference +10.0 points [+8.0, +12.0], 2 seeds"
+    ]
+    assert lines[-1] == f"Report: {tmp_path}/report.html"
 
 
 def test_before_there_are_tables_there_is_nothing_to_say(tmp_path):

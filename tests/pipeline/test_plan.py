@@ -100,8 +100,9 @@ def test_recipes_that_differ_in_the_curve_alone_share_one_training():
 
 def test_manifest_names_every_role_of_every_run():
     entries = plan().manifest()
-    assert len(entries) == 2 * 2 * len(ROLES)
-    assert {entry["role"] for entry in entries} == set(ROLES)
+    roles = {role for role, (stage, _) in ROLES.items() if stage != "expressions"}
+    assert len(entries) == 2 * 2 * len(roles)
+    assert {entry["role"] for entry in entries} == roles
     before = [entry["path"] for entry in entries if entry["role"] == "before"]
     assert len(before) == 4
     assert len(set(before)) == 2
@@ -111,6 +112,51 @@ def test_the_mutants_meet_the_weakest_judges_of_all_arms():
     arms = {"published": {}, "shorter": {"evaluation": {"property_inputs": 100}}, "fewer": {"corpus": {"cases_per_task": 2}}}
     asked = plan(arms=arms).mutation()
     assert (asked.reward_cases, asked.property_inputs) == (2, 100)
+
+
+ORDER: dict[str, Any] = {
+    "question": "Does the order matter?",
+    "kind": "pretraining",
+    "recipe": "mini",
+    "arms": {"diverse": {}, "blocked": {"expressions": {"order": "blocked"}}},
+    "seeds": [42, 7],
+    "analysis": {"contrasts": {"order": {"arm": "diverse", "against": "blocked", "steps": [50, 100, 200]}}},
+}
+
+
+def with_pretraining(mini=None, order=ORDER):
+    recipes = {"main": {}, "mini": {"pretraining": {"steps": 200, "batch": 24}} | (mini or {})}
+    return Plan(load(BASE | {"recipes": recipes, "studies": BASE["studies"] | {"order": order}}))
+
+
+def test_a_pretraining_study_is_one_job_an_arm_and_seed_whatever_it_compares():
+    jobs = with_pretraining().stage("expressions")
+    assert len(jobs) == 2 * 2
+    assert {job.id.key for job in jobs} == {job.id.key for job in with_pretraining(order=ORDER | {"seeds": [42]}).stage("expressions")}
+    shared = with_pretraining(order=ORDER | {"arms": ORDER["arms"] | {"repeated": {"expressions": {"structures": 8}}}})
+    assert {job.id for job in jobs} < {job.id for job in shared.stage("expressions")}
+
+
+def test_a_pretraining_study_leaves_the_jobs_of_the_others_as_they_are():
+    assert set(slices(plan()).items()) < set(slices(with_pretraining()).items())
+    assert with_pretraining().mutation() == plan().mutation()
+
+
+@pytest.mark.parametrize(
+    "mini",
+    [
+        {"pretraining": {"steps": 200, "batch": 24, "first_checkpoint": 10, "curve": {"seeds": [7]}}},
+        {"rl": {"lr": 1.0}, "evaluation": {"samples": 16}},
+    ],
+)
+def test_what_a_pretraining_study_does_not_read_changes_none_of_its_jobs(mini):
+    assert slices(with_pretraining(mini)) == slices(with_pretraining())
+
+
+def test_its_manifest_names_scores_and_written_expressions():
+    entries = [entry for entry in with_pretraining().manifest() if entry["study"] == "order"]
+    assert {entry["role"] for entry in entries} == {"expressions_receipt", "expression_scores", "expression_completions"}
+    assert len(entries) == 2 * 2 * 3
 
 
 def test_a_job_the_config_does_not_ask_for_is_a_key_error():

@@ -8,11 +8,15 @@ import yaml
 
 PAGE = {"render_report": 1}
 REPORT = {"draw_figures": 1, **PAGE}
-TABLES = {"analyse_studies": 1, "compare_claims": 1, **REPORT}
-AGGREGATES = {"audit_rewards": 1, **TABLES}
+CLAIMS = {"compare_claims": 1, **REPORT}
+RL_TABLES = {"analyse_studies": 1, **CLAIMS}
+TABLES = {"analyse_expressions": 1, **RL_TABLES}
+RL_AGGREGATES = {"audit_rewards": 1, **RL_TABLES}
+AGGREGATES = {"analyse_expressions": 1, **RL_AGGREGATES}
+EXPRESSIONS = {"train_expressions": 2, **TABLES}
 ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1}
 ARMS = {"train_rl": 2, "evaluate_curve": 2, "evaluate_after": 2}
-RL = {**ARMS, **AGGREGATES}
+RL = {**ARMS, **RL_AGGREGATES}
 SELECTION = {"select_start": 1, "evaluate_before": 1, **RL}
 EVALUATION = {"evaluate_pretraining": 1, **SELECTION}
 PRETRAINING = {"pretrain_longest_seed": 1, **EVALUATION}
@@ -55,14 +59,17 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
 @pytest.mark.parametrize(
     ("module", "jobs"),
     [
-        ("glint/tasks/corpus.py", {"score_mutants": 1, **CORPUS}),
-        ("glint/train/pretrain.py", PRETRAINING),
-        ("glint/model/decoder.py", PRETRAINING),
+        ("glint/tasks/corpus.py", {"score_mutants": 1, **EXPRESSIONS, **CORPUS}),
+        ("glint/train/pretrain.py", {**EXPRESSIONS, **PRETRAINING}),
+        ("glint/model/decoder.py", {**EXPRESSIONS, **PRETRAINING}),
         ("glint/evaluate.py", EVALUATION),
-        ("glint/config/evaluation.py", EVALUATION),
+        ("glint/config/evaluation.py", {**AGGREGATES, **EVALUATION}),
         ("glint/selection.py", SELECTION),
         ("glint/train/rloo.py", RL),
-        ("glint/config/rl.py", RL),
+        ("glint/config/rl.py", {**AGGREGATES, **RL}),
+        ("glint/tasks/expressions.py", EXPRESSIONS),
+        ("glint/scoring.py", EXPRESSIONS),
+        ("glint/analysis/expressions.py", {"analyse_expressions": 1, **CLAIMS}),
         ("glint/analysis/__init__.py", TABLES),
         ("glint/config/study.py", AGGREGATES),
         ("workflow/pipeline/plan.py", AGGREGATES),
@@ -88,7 +95,7 @@ def test_an_edited_command_reruns_its_rule_and_what_follows(copy):
 
 def test_a_new_seed_runs_its_own_jobs_and_the_aggregates(copy):
     changed_config(copy, lambda study, recipe: study.update(seeds=[3, 4]))
-    assert copy.planned() == CORPUS
+    assert copy.planned() == {**AGGREGATES, **CORPUS}
     assert "seed-3/" not in re.split("Analysing|Auditing", copy.snakemake("--dry-run"))[0]
 
 
@@ -111,7 +118,7 @@ def test_a_changed_plan_of_analysis_trains_nothing(copy):
 
 def test_a_stricter_suite_is_tried_on_the_mutants_again(copy):
     changed_config(copy, lambda study, recipe: recipe["evaluation"].update(property_inputs=110))
-    assert copy.planned() == {"score_mutants": 1, **EVALUATION}
+    assert copy.planned() == {"score_mutants": 1, **AGGREGATES, **EVALUATION}
 
 
 def test_cleaned_checkpoints_are_made_anew_only_when_needed(copy):
@@ -124,7 +131,7 @@ def test_cleaned_checkpoints_are_made_anew_only_when_needed(copy):
 
 def test_a_deleted_result_is_made_anew(copy):
     (copy.path / "reports/tiny/estimates.csv").unlink()
-    assert copy.planned() == TABLES
+    assert copy.planned() == RL_TABLES
 
 
 def test_lost_records_are_refused(copy):

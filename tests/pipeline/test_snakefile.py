@@ -42,7 +42,19 @@ def test_published_is_the_default():
 
 def test_targets_are_listed_with_what_they_make(code):
     listed = "\n" + code.snakemake("--list-rules")
-    for target in ("all", "data", "pretrain", "rl", "evaluate", "statistics", "figures", "report", "dag", "clean_intermediates"):
+    for target in (
+        "all",
+        "data",
+        "pretrain",
+        "rl",
+        "evaluate",
+        "expressions",
+        "statistics",
+        "figures",
+        "report",
+        "dag",
+        "clean_intermediates",
+    ):
         assert f"\n{target} (" in listed
 
 
@@ -51,12 +63,23 @@ def test_targets_are_listed_with_what_they_make(code):
     [
         ("data", "tokenise_corpus"),
         ("rl", "train_rl"),
+        ("expressions", "analyse_expressions"),
         ("statistics", "compare_claims"),
         ("figures", "draw_figures"),
     ],
 )
 def test_a_target_runs_up_to_its_stage(code, target, last):
-    order = ["tokenise_corpus", "select_start", "train_rl", "evaluate_after", "compare_claims", "draw_figures", "render_report"]
+    order = [
+        "train_expressions",
+        "analyse_expressions",
+        "tokenise_corpus",
+        "select_start",
+        "train_rl",
+        "evaluate_after",
+        "compare_claims",
+        "draw_figures",
+        "render_report",
+    ]
     planned = code.planned(target)
     assert {rule for rule in order if rule in planned} >= {last}
     assert not set(order[order.index(last) + 1 :]) & set(planned)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from glint.analysis import analyse
+from glint.analysis import analyse, expressions
 from glint.audit import audit
 from glint.manifest import Manifest
 from glint.replication import compare
@@ -21,6 +21,7 @@ def analysed(tmp_path_factory):
     root = tmp_path_factory.mktemp("run")
     manifest = synthetic.write(root / "results", missing=[("shuffled", 46)])
     analyse(synthetic.config(), manifest, root / "report")
+    expressions.analyse(synthetic.config(), Manifest.load(manifest), root / "report")
     audit(synthetic.config(), Manifest.load(manifest), root / "report/honesty.csv")
     (root / "report/mutation.csv").write_text(MUTATION)
     return root

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,37 @@ BEFORE = dict(zip(FAMILIES, (0.15, 0.2, 0.7, 0.02, 0.02, 0.06, 0.01, 0.95), stri
 AFTER = dict(zip(FAMILIES, (0.75, 0.9, 0.55, 0.02, 0.03, 0.25, 0.01, 0.93), strict=True))
 
 
+STRUCTURE_SEEDS = tuple(range(42, 52))
+CHECKPOINTS = (20, 40, 50, 100, 200)
+LEVELS = {"diverse": 0.6, "repeated": 0.57, "blocked": 0.5, "curriculum": 0.6}
+"""Share of bytes predicted by each arm at the last checkpoint."""
+MINI = {
+    "model": {"width": 48, "layers": 3, "heads": 3, "expert_hidden": 96, "experts": 4, "top_k": 1, "streams": 2, "context": 128},
+    "pretraining": {"steps": 200, "batch": 24},
+    "expressions": {"checkpoints": list(CHECKPOINTS), "evaluation_examples": 1},
+}
+EXPRESSIONS: dict[str, Any] = {
+    "question": "What does the order of examples change?",
+    "kind": "pretraining",
+    "recipe": "mini",
+    "arms": {
+        "diverse": {},
+        "repeated": {"expressions": {"structures": 8}},
+        "blocked": {"expressions": {"order": "blocked"}},
+        "curriculum": {"expressions": {"order": "curriculum"}},
+    },
+    "seeds": list(STRUCTURE_SEEDS),
+    "analysis": {
+        "contrasts": {
+            "diversity": {"arm": "diverse", "against": "repeated", "steps": [50, 100, 200]},
+            "order": {"arm": "diverse", "against": "blocked", "steps": [200]},
+            "curriculum": {"arm": "curriculum", "against": "diverse", "steps": [200]},
+        },
+        "null_margin": 0.03,
+    },
+}
+
+
 def config(seeds=SEEDS, resamples=2000):
     study = {
         "question": "Does reinforcement learning with executable rewards raise the pass rate on the trained families?",
@@ -33,7 +65,11 @@ def config(seeds=SEEDS, resamples=2000):
         "seeds": list(seeds),
         "analysis": {"control": "shuffled", "resamples": resamples},
     }
-    return Config.model_validate_json(json.dumps({"run": "synthetic", "studies": {"main": study}}))
+    expressions = EXPRESSIONS | {"analysis": EXPRESSIONS["analysis"] | {"resamples": resamples}}
+    recipes = {"main": {}, "mini": MINI}
+    return Config.model_validate_json(
+        json.dumps({"run": "synthetic", "recipes": recipes, "studies": {"main": study, "expressions": expressions}})
+    )
 
 
 def identity(family, task):
@@ -157,6 +193,44 @@ def _rl(folder, learns, rng):
     return {"rl_metrics": "rl.jsonl", "rl_receipt": "rl.json", "rollouts": "rollouts.parquet", "rl_dev": "rl_dev.parquet"}
 
 
+def _expressions(folder, arm, seed):
+    """Write what one run of the pretraining study leaves: blocks that the blocked arm met early are half forgotten; return the files."""
+    rng = np.random.default_rng([seed, *map(ord, arm)])
+    shift = np.random.default_rng(seed).normal(0, 0.01)  # what the arms of a seed share
+    rows = []
+    for step in CHECKPOINTS:
+        for block in range(120):
+            share = LEVELS[arm] * step / 200 + shift
+            if arm == "blocked" and block < 88:
+                share = 0.95 - 0.45 * max(0, step / 200 - (block + 1) / 88) if step / 200 > block / 88 else 0.3
+            rows.append(_scored(step, block) | {"bytes": 10, "right": int(rng.binomial(10, np.clip(share, 0, 1)))})
+    pd.DataFrame(rows).to_parquet(folder / "scores.parquet")
+    written = [_scored(step, block) for step in (50, 100, 200) for block in range(120)]
+    texts = {"target": "abs(n + 3) * 2", "completion": "abs(n + 3) * 3\n", "verdict": "failed", "reason": "case 1: wrong value"}
+    pd.DataFrame([row | texts for row in written]).to_parquet(folder / "completions.parquet")
+    (folder / "receipt.json").write_text(_receipt(seconds=9.0, parameters={"total": 248412, "active": 123900}))
+    return {
+        "expression_scores": "scores.parquet",
+        "expression_completions": "completions.parquet",
+        "expressions_receipt": "receipt.json",
+    }
+
+
+def _scored(step, block):
+    split = "trained" if block < 88 else "held_out"
+    return {"step": step, "split": split, "family": f"structure-{block}", "block": block, "identity": f"f_{block}"}
+
+
+def _expression_entries(root: Path, missing):
+    for arm in LEVELS:
+        for seed in STRUCTURE_SEEDS:
+            folder = root / "expressions" / arm / f"seed-{seed}"
+            folder.mkdir(parents=True)
+            for role, name in _expressions(folder, arm, seed).items():
+                path = None if (arm, seed) in missing else str(folder / name)
+                yield {"study": "expressions", "arm": arm, "seed": seed, "role": role, "path": path}
+
+
 def write(root: Path, missing=()):
     """Write the files of a run below `root` and return the manifest's path; `missing` are (arm, seed) whose RL has no files."""
     entries = []
@@ -185,6 +259,7 @@ def write(root: Path, missing=()):
                 r: None if gone else str(folder / n) for r, n in own.items()
             }
             entries += [{"study": "main", "arm": arm, "seed": seed, "role": role, "path": path} for role, path in paths.items()]
+    entries += _expression_entries(root, missing)
     manifest = root / "manifest.json"
     manifest.write_text(json.dumps(entries))
     return manifest

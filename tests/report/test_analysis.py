@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glint.analysis import OUTPUTS, analyse
+from glint.analysis import OUTPUTS, analyse, expressions
 from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
 from tests.report import synthetic
 
@@ -41,7 +41,12 @@ def targets_pass_rate(root, arm, seed, **values):
 
 
 def test_every_output_is_written(analysed):
-    assert {path.name for path in (analysed / "report").iterdir()} == {*OUTPUTS, "honesty.csv", "mutation.csv"}
+    assert {path.name for path in (analysed / "report").iterdir()} == {
+        *OUTPUTS,
+        *(f"{name}.csv" for name in expressions.COLUMNS),
+        "honesty.csv",
+        "mutation.csv",
+    }
 
 
 @pytest.mark.parametrize(("metric", "mode"), [("greedy_pass1", "greedy"), ("sampled_exact", "sampled")])
@@ -69,6 +74,22 @@ def test_gain_over_the_control_pairs_the_seeds_that_both_have(analysed):
     expected = np.mean([gain("published", seed) - gain("shuffled", seed) for seed in (42, 43, 44, 45)])
     assert row["estimate"] == pytest.approx(expected, rel=1e-5)
     assert (row["n_seeds"], row["p_floor"]) == (4, 0.125)
+
+
+def test_an_arm_is_set_against_the_base_which_stands_in_front(tmp_path):
+    plan = json.loads(synthetic.config(resamples=10).model_dump_json())
+    plan["studies"]["main"]["arms"]["another"] = {"rl": {"lr": 1e-5}}
+    manifest = synthetic.write(tmp_path, missing=[])
+    listed = json.loads(manifest.read_text())
+    listed += [entry | {"arm": "another"} for entry in listed if entry["arm"] == "published"]
+    manifest.write_text(json.dumps(listed))
+    analyse(type(synthetic.config()).model_validate_json(json.dumps(plan)), manifest, tmp_path / "out")
+    estimates = pd.read_csv(tmp_path / "out/estimates.csv")
+    rl = estimates[estimates["study"] == "main"]
+    assert rl["arm"].unique().tolist() == ["published", "another", "shuffled"]
+    over = rl[rl["phase"] == "gain_over_base"]
+    assert over["arm"].unique().tolist() == ["another"]
+    assert (over[["estimate", "low", "high"]] == 0).all(axis=None)
 
 
 def test_the_gain_shows_and_the_control_has_none(analysed):
@@ -159,7 +180,7 @@ def test_an_arm_without_any_seed_is_an_error(tmp_path):
 def test_an_arm_and_a_control_without_a_common_seed_cannot_be_compared(tmp_path):
     missing = [("published", seed) for seed in (42, 43)] + [("shuffled", seed) for seed in (44, 45, 46)]
     manifest = synthetic.write(tmp_path, missing=missing)
-    with pytest.raises(ValueError, match="arm published and control shuffled have no complete seed in common"):
+    with pytest.raises(ValueError, match="arms published and shuffled have no complete seed in common"):
         analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")
 
 

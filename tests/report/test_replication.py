@@ -77,6 +77,15 @@ def test_no_difference_uses_the_margin_of_the_study():
     assert judged(one, estimated(-0.09, 0.11)).verdict == "undecided"
 
 
+def test_a_majority_of_seeds_is_an_effect_from_one_half():
+    one = claim("majority", 10, of=10, source={"table": "contrasts", "column": "seeds_won", "per": "n_seeds"})
+    verdicts = {won: judged(one, [{"seeds_won": won, "n_seeds": 10}]).verdict for won in (10, 9, 6, 1)}
+    assert verdicts == {10: "replicated", 9: "replicated", 6: "undecided", 1: "not replicated"}
+    ours = judged(one, [{"seeds_won": 10, "n_seeds": 10}])
+    assert (ours.ours, ours.high, ours.n) == (1.0, pytest.approx(1.0), 10)
+    assert ours.low == pytest.approx(1 / (1 + 1.959964**2 / 10), rel=1e-5)  # Wilson's lower end where all succeed
+
+
 def test_an_estimate_must_be_one_row():
     one = claim("effect", 1, source={"table": "estimates", "column": "estimate"})
     with pytest.raises(ValueError, match=r"must name one row of estimates.csv, not 2"):

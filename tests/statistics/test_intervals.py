@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from glint.statistics.intervals import CrossedBootstrap, prediction_interval, wilson
+from glint.statistics.intervals import CrossedBootstrap, prediction_interval, student, wilson
 
 FAMILIES = np.repeat(["double", "even", "increment"], 8)
 
@@ -149,3 +149,24 @@ def test_prediction_covers_one_more_seed_in_simulation():
 
 def test_prediction_from_one_seed_is_refused_an_interval():
     assert np.isnan(prediction_interval([0.4], 24).low)
+
+
+def test_student_is_scipys_interval_of_a_mean():
+    values = rng(4).normal(0.1, 0.03, size=10)
+    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    ours = student(values, 0.9)
+    assert (ours.estimate, ours.low, ours.high) == pytest.approx((values.mean(), theirs.low, theirs.high))
+
+
+def test_student_of_equal_values_is_a_point_and_of_one_value_has_no_ends():
+    assert student([0.25] * 4) == student([0.25] * 9)
+    assert (student([0.25] * 4).low, student([0.25] * 4).high) == (0.25, 0.25)
+    assert student([0.25]).estimate == 0.25
+    assert np.isnan(student([0.25]).low)
+    assert np.isnan(student([0.25]).high)
+
+
+def test_student_covers_the_truth_as_often_as_it_says():
+    generator = rng(5)
+    covered = [interval.low < 0.1 < interval.high for interval in (student(generator.normal(0.1, 0.03, size=10)) for _ in range(2000))]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.02)

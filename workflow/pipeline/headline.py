@@ -6,30 +6,51 @@ from pathlib import Path
 
 from glint.config.tree import Config, resolve
 
+WITHIN_FAMILIES = "tasks within families"
+"""How the method of the report's main intervals ends: seeds and tasks are drawn, the families are these."""
+
 
 def text(config: Config, reports: Path) -> str:
-    """Return a line an arm with its primary outcome on the trained families, and where the report lies; empty before there are tables."""
-    table = reports / "estimates.csv"
-    if not table.exists():
+    """Return a line an arm (rl) or comparison (pretraining) with its primary outcome, and the report's path; empty without tables."""
+    if not (reports / "estimates.csv").exists():
         return ""
-    with table.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    lines = [line for study in config.studies for line in _arms(config, study, rows)]
+    estimates, contrasts = (_rows(reports / f"{name}.csv") for name in ("estimates", "contrasts"))
+    rl = [study for study, plan in config.studies.items() if plan.kind == "rl"]
+    lines = [*(line for study in rl for line in _arms(config, study, estimates)), *_contrasts(contrasts)]
     return "\n".join([*lines, f"Report: {reports / 'report.html'}"])
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    with table.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _contrasts(rows: list[dict[str, str]]) -> Iterator[str]:
+    wanted = {"split": "held_out", "metric": "byte_accuracy"}
+    for row in (row for row in rows if wanted.items() <= row.items() and row["method"].endswith("paired seeds")):
+        yield (
+            f"{row['study']}, {row['contrast']} at step {row['step']}: byte_accuracy on held-out structures, {row['arm']} "
+            f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
+            f"difference {_points(row)} points [{_points(row, 'low')}, {_points(row, 'high')}], {row['n_seeds']} seeds"
+        )
 
 
 def _arms(config: Config, study: str, rows: list[dict[str, str]]) -> Iterator[str]:
     metric = config.studies[study].analysis.metric
-    for arm in config.studies[study].arms:
+    for arm in config.studies[study].in_order():
         stop = resolve(config, study, arm).evaluation.stops[0]
         wanted = {"study": study, "arm": arm, "metric": metric, "stop": stop, "scope": "targets"}
-        found = {row["phase"]: row for row in rows if wanted.items() <= row.items()}
+        found = {row["phase"]: row for row in rows if wanted.items() <= row.items() and row["method"].endswith(WITHIN_FAMILIES)}
         before, after, gain = (found[phase] for phase in ("before", "after", "gain"))
         yield (
-            f"{study}, {arm}: {metric} on the trained families {_share(before)} -> {_share(after)}, "
-            f"gain {_share(gain, '+')} [{_share(gain, '+', 'low')}, {_share(gain, '+', 'high')}], {gain['n_seeds']} seeds"
+            f"{study}, {arm}: {metric} on the target families {_share(before)} -> {_share(after)}, "
+            f"gain {_points(gain)} points [{_points(gain, 'low')}, {_points(gain, 'high')}], {gain['n_seeds']} seeds"
         )
 
 
-def _share(row: dict[str, str], sign: str = "", column: str = "estimate") -> str:
-    return format(float(row[column]), f"{sign}.1%") if row[column] else "?"
+def _share(row: dict[str, str], column: str = "estimate") -> str:
+    return f"{float(row[column]):.1%}" if row[column] else "?"
+
+
+def _points(row: dict[str, str], column: str = "estimate") -> str:
+    return f"{100 * float(row[column]):+.1f}" if row[column] else "?"

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from glint.config.base import Strict, canonical_json
 from glint.config.corpus import CorpusJob
 from glint.config.evaluation import EvaluateJob, EvaluationRecipe
+from glint.config.expressions import ExpressionsJob
 from glint.config.mutation import MutationJob
 from glint.config.pretraining import PretrainJob
 from glint.config.rl import RLJob
 from glint.config.selection import SelectJob
+from glint.config.study import Study
 from glint.config.tree import Config, Recipe, resolve
 
 # One training run serves every wish for its checkpoints, so these name no other job.
@@ -61,7 +63,7 @@ class Plan:
         self.config = config
         self.jobs: dict[Id, Job] = {}
         self.runs = [
-            Run(study, arm, seed, self._add_run(resolve(config, study, arm), seed, plan.split))
+            Run(study, arm, seed, self._add_run(_steps(plan, resolve(config, study, arm), seed), seed))
             for study, plan in sorted(config.studies.items())
             for arm in sorted(plan.arms)
             for seed in sorted(plan.seeds)
@@ -92,19 +94,21 @@ class Plan:
             {"study": run.study, "arm": run.arm, "seed": run.seed, "role": role, "path": f"{self.folder(run.stages[stage])}/{file}"}
             for run in self.runs
             for role, (stage, file) in ROLES.items()
+            if stage in run.stages
         ]
 
     def mutation(self) -> MutationJob:
-        """Return how the property suite is tried: with as few cases and inputs as any arm uses."""
-        recipes = [resolve(self.config, study, arm) for study, plan in self.config.studies.items() for arm in plan.arms]
+        """Return how the property suite is tried: with as few cases and inputs as any arm of an rl study uses."""
+        studies = {name: plan for name, plan in self.config.studies.items() if plan.kind == "rl"}
+        recipes = [resolve(self.config, study, arm) for study, plan in studies.items() for arm in plan.arms]
         return MutationJob(
             reward_cases=min(recipe.corpus.cases_per_task for recipe in recipes),
             property_inputs=min(recipe.evaluation.property_inputs for recipe in recipes),
         )
 
-    def _add_run(self, recipe: Recipe, seed: int, split: str) -> dict[str, Id]:
+    def _add_run(self, steps: "Steps", seed: int) -> dict[str, Id]:
         stages: dict[str, Id] = {}
-        for stage, (slice_, sources) in _steps(recipe, seed, split).items():
+        for stage, (slice_, sources) in steps.items():
             stages[stage] = self._add(stage, slice_, {name: stages[name] for name in sources}, seed)
         return stages
 
@@ -130,12 +134,24 @@ ROLES = {
     "after": ("evaluate/after", "completions.parquet"),
     "before_canary": ("evaluate/before", "canary.parquet"),
     "after_canary": ("evaluate/after", "canary.parquet"),
+    "expressions_receipt": ("expressions", "receipt.json"),
+    "expression_scores": ("expressions", "scores.parquet"),
+    "expression_completions": ("expressions", "completions.parquet"),
 }
 """Where the file of each role of the manifest lies: stage and name."""
 
+Steps = dict[str, tuple[Strict, tuple[str, ...]]]
+"""The stages of one run in order, each with its slice of the recipe and the stages it reads."""
 
-def _steps(recipe: Recipe, seed: int, split: str) -> dict[str, tuple[Strict, tuple[str, ...]]]:
-    """Return the stages of one run in order, each with its slice of the recipe and the stages it reads."""
+
+def _steps(study: Study, recipe: Recipe, seed: int) -> Steps:
+    """Return what one seed of one arm goes through, by the kind of its study."""
+    if study.kind == "pretraining":
+        return {"expressions": (ExpressionsJob.of(recipe, seed), ())}
+    return _rl_steps(recipe, seed, study.split)
+
+
+def _rl_steps(recipe: Recipe, seed: int, split: str) -> Steps:
     pretraining = PretrainJob.of(recipe, seed)
     groups = tuple(f"groups-{count:03d}" for count in recipe.rl.checkpoints())
     steps = tuple(f"step-{step:04d}" for step in pretraining.checkpoints)

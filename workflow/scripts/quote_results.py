@@ -62,8 +62,9 @@ def costs(folder: Path) -> str:
     for stage, group in timings.groupby("stage", sort=False):
         seconds = group["seconds"]
         lines.append(f"| {stage} | {len(group)} | {seconds.median():.0f} | {seconds.max():.0f} |")
-    (machine,) = read_json(folder / "provenance.json")["machines"]
-    where = f"{machine['device']}, {machine['precision']}, {machine['threads']} thread a job"
+    machines = read_json(folder / "provenance.json")["machines"]
+    precisions = " or ".join(sorted({machine["precision"] for machine in machines}))
+    where = f"{machines[0]['device']}, {precisions}, {machines[0]['threads']} thread a job"
     return "\n".join([*lines, "", f"The reference run: {where}, two jobs side by side on two cores."])
 
 
