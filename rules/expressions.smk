@@ -2,7 +2,7 @@
 
 TRAIN_EXPRESSIONS = Command("train_expressions", "--job {params.job:q} --out {params.folder:q} --recipe {output.recipe:q}", "expressions")
 ANALYSE_EXPRESSIONS = Command("analyse_expressions", "--job {params.config:q} --out {params.folder:q}")
-CONTRASTS = ["contrasts.csv", "expressions.csv", "trajectories.csv", "written.csv", "forgetting.csv"]
+CONTRASTS = ["contrasts.csv", "expressions.csv", "trajectories.csv", "baselines.csv", "written.csv", "forgetting.csv"]
 
 
 rule train_expressions:

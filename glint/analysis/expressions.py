@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from glint.analysis.baselines import baseline_rows
 from glint.analysis.table import csv_text
 from glint.config.expressions import ExpressionsRecipe
 from glint.config.study import Contrast, Study
@@ -39,6 +40,7 @@ COLUMNS = {
     ],
     "expressions": ["study", "arm", "seed", "status", "step", "split", "metric", "value", "structures"],
     "trajectories": ["study", "arm", "step", "split", "first", "last", "estimate", "low", "high", "n_seeds"],
+    "baselines": ["study", "split", "name", "value"],
     "written": ["study", "arm", "seed", "step", "family", "target", "completion", "verdict", "reason"],
     "forgetting": ["study", "arm", "first", "last", "step", "last_step", "after_block", "at_end", "estimate", *INTERVAL],
 }
@@ -85,6 +87,7 @@ def _study(manifest: Manifest, name: str, study: Study, recipes: dict[str, Recip
         "contrasts": contrast_rows(scores, name, study),
         "expressions": seed_rows(scores, study),
         "trajectories": trajectory_rows(scores, study),
+        "baselines": baseline_rows(_scored(manifest, name, study)),
         "written": (row for arm in study.arms for row in written_rows(manifest, name, study, arm)),
         "forgetting": (row for arm, recipe in recipes.items() for row in forgetting_rows(scores, study, arm, recipe)),
     }
@@ -225,11 +228,23 @@ def forgetting_rows(scores: StudyScores, study: Study, arm: str, recipe: Recipe)
 
 def written_rows(manifest: Manifest, name: str, study: Study, arm: str) -> Iterator[Row]:
     """Yield what the first complete seed wrote at its last checkpoint, for the first held-out structures, one example each."""
+    seed, completions = _last_written(manifest, name, study, arm)
+    held_out = completions[completions["split"] == "held_out"]
+    for row in held_out.drop_duplicates("block").head(SHOWN).to_dict("records"):
+        yield {"arm": arm, "seed": seed} | {name: row[name] for name in ("step", "family", "target", "completion", "verdict", "reason")}
+
+
+def _last_written(manifest: Manifest, name: str, study: Study, arm: str) -> tuple[int, pd.DataFrame]:
+    """Return the first complete seed of an arm, and what it wrote at its last generation step."""
     seed, paths = next((seed, paths) for seed in study.seeds if (paths := _paths(manifest, name, arm, seed)) is not None)
     completions = read_parquet(paths[1])
-    last = completions[(completions["step"] == completions["step"].max()) & (completions["split"] == "held_out")]
-    for row in last.drop_duplicates("block").head(SHOWN).to_dict("records"):
-        yield {"arm": arm, "seed": seed} | {name: row[name] for name in ("step", "family", "target", "completion", "verdict", "reason")}
+    last: pd.DataFrame = completions[completions["step"] == completions["step"].max()]
+    return seed, last
+
+
+def _scored(manifest: Manifest, name: str, study: Study) -> pd.DataFrame:
+    """Return the scored examples with their targets; all arms and seeds have the same ones."""
+    return _last_written(manifest, name, study, next(iter(study.arms)))[1]
 
 
 def _end_of_block(recipe: ExpressionsRecipe, batch: int, block: int) -> int:

@@ -46,6 +46,7 @@ def forgetting(results: Results) -> str:
         for axes, arm in zip(panels, arms, strict=True):
             if found:
                 _trajectories(axes, found.lines(arm), found.held_out(arm))
+                axes.axhline(found.bigram, color=INK, ls=":", lw=1, label="from the byte before alone")
             axes.set(title=f"arm {arm}", ylabel="bytes predicted", ylim=(0, 1))
             axes.yaxis.set_major_formatter(PercentFormatter(1))
         panels[-1].set_xlabel("optimiser step")

@@ -74,12 +74,21 @@ def written(results: Results, study: str) -> Table:
     return Table("Written greedily, first seed, last step", ("arm, steps", "target", "written", "verdict when run"), rows, words=(1, 2, 3))
 
 
+def baselines(results: Results, study: str) -> dict[str, float]:
+    """Return the share of held-out bytes that each baseline predicts, by its name."""
+    table = results.read("baselines")
+    rows = table[(table["study"] == study) & (table["split"] == "held_out")]
+    return dict(zip(rows["name"], rows["value"], strict=True))
+
+
 @dataclass(frozen=True)
 class Trajectories:
     """Bytes predicted over the steps, of the first arm that trains by blocks and of the arm that it is compared with."""
 
     table: pd.DataFrame
     arms: list[str]
+    bigram: float
+    """Share of held-out bytes that follow from the byte before."""
     change: pd.Series
     """Row of forgetting.csv for the first group."""
 
@@ -93,7 +102,7 @@ class Trajectories:
         table, compared = (frame[frame["study"] == first["study"]] for frame in (results.read("trajectories"), results.read("contrasts")))
         pairs = compared[(compared["arm"] == first["arm"]) | (compared["against"] == first["arm"])]
         arms = [first["arm"], *(arm for arm in pd.unique(pairs[["arm", "against"]].to_numpy().ravel()) if arm != first["arm"])]
-        return cls(table, arms, first)
+        return cls(table, arms, baselines(results, first["study"])["after_the_byte_before"], first)
 
     def lines(self, arm: str) -> list[pd.Series]:
         """Return a line a group of trainable structures, in the order of the blocks; the index is the step."""

@@ -76,6 +76,7 @@ def _contrasts(results: Results, study: str) -> dict[str, Any]:
         "trained": contrasts.comparisons(results, study, "trained"),
         "forgotten": contrasts.forgotten(results, study),
         "written": contrasts.written(results, study),
+        "baselines": contrasts.baselines(results, study),
     }
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from glint.analysis.baselines import baseline_rows
 from glint.analysis.expressions import COLUMNS, analyse
 from glint.manifest import Manifest
 from glint.report.contrasts import Trajectories, planned
@@ -113,6 +114,19 @@ def test_the_written_expressions_shown_follow_the_rule(analysed):
     rows = table(analysed, "written", arm="repeated")
     assert rows["family"].tolist() == [f"structure-{block}" for block in range(88, 93)]
     assert (set(rows["seed"]), set(rows["step"])) == ({42}, {200})
+
+
+def test_baselines_by_hand():
+    """Two structures known, one held out; the commonest byte is `b`, and after `a` comes `b`."""
+    rows = [("trained", 0, "abab"), ("trained", 1, "bb"), ("held_out", 2, "aab"), ("held_out", 3, "xb")]
+    found = {(row["split"], row["name"]): row["value"] for row in baseline_rows(pd.DataFrame(rows, columns=["split", "block", "target"]))}
+    assert found == {
+        ("trained", "commonest_byte"): pytest.approx((2 / 4 + 2 / 2) / 2),
+        ("held_out", "commonest_byte"): pytest.approx((1 / 3 + 1 / 2) / 2),
+        # at the start `a` or `b`, once each: the one met first; after `a` always `b`; after `b` once `a`, once `b`: the one met first
+        ("trained", "after_the_byte_before"): pytest.approx((4 / 4 + 0 / 2) / 2),
+        ("held_out", "after_the_byte_before"): pytest.approx((2 / 3 + 0 / 2) / 2),
+    }
 
 
 def analysed_again(analysed, out, change):
