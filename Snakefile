@@ -35,6 +35,7 @@ include: "rules/report.smk"
 include: "rules/targets.smk"
 
 
+CODE.trees.remember()
 or_exit(guards.check_records, planned_files(), Path(".snakemake"))
 LOCK = guards.DirectoryLock(Path(".snakemake/glint.lock"))
 

@@ -22,7 +22,7 @@ PLAN = Plan(CONFIG)
 RUN = CONFIG.run
 RESULTS = f"results/{RUN}"
 REPORTS = f"reports/{RUN}"
-CODE = Code(ROOT)
+CODE = Code(ROOT, memory=Path(".snakemake/glint/trees.json"))
 STAGE_CODE = {}
 
 # The jobs import the package of this checkout, whatever else is installed.

@@ -5,7 +5,6 @@ import textwrap
 
 import pytest
 
-from pipeline import fingerprint
 from pipeline.fingerprint import Code, command_hash
 
 FILES = {
@@ -40,7 +39,6 @@ def checkout(tmp_path, monkeypatch):
 
 
 def prints(checkout):
-    fingerprint.tree_hash.cache_clear()
     code = Code(checkout)
     return {name: code.fingerprint(checkout / f"workflow/scripts/{name}.py") for name in SCRIPTS}
 
@@ -79,3 +77,24 @@ def test_a_new_import_brings_in_what_it_loads(checkout):
 def test_layout_of_a_command_means_nothing():
     assert command_hash("--a 1\n   --b 2") == command_hash("--a 1 --b 2")
     assert command_hash("--a 1 --b 2") != command_hash("--a 1 --b 3")
+
+
+def test_what_is_remembered_changes_no_fingerprint(checkout):
+    memory = checkout / "memory/trees.json"
+    script = checkout / "workflow/scripts/train.py"
+    first = Code(checkout, memory)
+    fresh = first.fingerprint(script)
+    first.trees.remember()
+    assert Code(checkout, memory).fingerprint(script) == Code(checkout).fingerprint(script) == fresh
+    (checkout / "glint/base.py").write_text("LIMIT = 4\n")
+    assert Code(checkout, memory).fingerprint(script) == Code(checkout).fingerprint(script) != fresh
+
+
+def test_a_damaged_memory_is_none(checkout):
+    memory = checkout / "trees.json"
+    script = checkout / "workflow/scripts/train.py"
+    memory.write_text('{"3.11')
+    code = Code(checkout, memory)
+    assert code.fingerprint(script) == Code(checkout).fingerprint(script)
+    code.trees.remember()
+    assert Code(checkout, memory).trees.known == code.trees.used

@@ -5,8 +5,11 @@ that a script can reach changes exactly the scripts that reach it.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
+import json
+import os
 import sys
 from pathlib import Path
 
@@ -18,13 +21,15 @@ PACKAGES = ("glint", "pipeline")
 class Code:
     """The project's code below one root folder, with `glint/` and `workflow/pipeline/`; both must be importable."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, memory: Path | None = None):
+        """`memory` is a file that keeps the hashes of trees for the next command; it may be deleted at any time."""
         self.folders = {"glint": root, "pipeline": root / "workflow"}
+        self.trees = Trees(memory)
         self.graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
 
     def fingerprint(self, script: Path) -> str:
         """Return the hash of `script` and of every project module that running it imports; Python's minor version counts too."""
-        parts = [f"python {sys.version_info.major}.{sys.version_info.minor}", tree_hash(script)]
+        parts = [f"python {sys.version_info.major}.{sys.version_info.minor}", self.trees.hash_of(script)]
         parts += [f"{module} {self._module_hash(module)}" for module in sorted(self.closure(script))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -44,14 +49,41 @@ class Code:
         base = self.folders[module.partition(".")[0]].joinpath(*module.split("."))
         package = base / "__init__.py"
         if not package.exists():
-            return tree_hash(base.with_suffix(".py"))
-        return tree_hash(package) + "".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in _data_files(base))
+            return self.trees.hash_of(base.with_suffix(".py"))
+        return self.trees.hash_of(package) + "".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in _data_files(base))
 
 
-@functools.cache
-def tree_hash(path: Path) -> str:
-    """Return the hash of the syntax tree of `path` without its bare strings (docstrings)."""
-    tree = ast.parse(path.read_bytes(), filename=str(path))
+class Trees:
+    """Hashes of syntax trees, known again by the hash of the source: taking them all anew would cost every command a third of a second."""
+
+    def __init__(self, memory: Path | None):
+        self.memory = memory
+        self.known: dict[str, str] = {}
+        if memory is not None and memory.exists():
+            with contextlib.suppress(ValueError):  # a damaged memory is none
+                self.known = json.loads(memory.read_text())
+        self.used: dict[str, str] = {}
+
+    def hash_of(self, path: Path) -> str:
+        """Return the hash of the syntax tree of `path`."""
+        source = path.read_bytes()
+        key = f"{sys.version_info.major}.{sys.version_info.minor} {hashlib.sha256(source).hexdigest()}"
+        if key not in self.used:
+            self.used[key] = self.known.get(key) or tree_hash(source)
+        return self.used[key]
+
+    def remember(self) -> None:
+        """Write the hashes that this command has used, where they are not there already."""
+        if self.memory is not None and self.used != self.known:
+            self.memory.parent.mkdir(parents=True, exist_ok=True)
+            whole = self.memory.with_name(f"{self.memory.name}.{os.getpid()}")
+            whole.write_text(json.dumps(self.used))
+            whole.replace(self.memory)
+
+
+def tree_hash(source: bytes) -> str:
+    """Return the hash of the syntax tree of `source` without its bare strings (docstrings)."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
             statements = getattr(node, name, None)
