@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 ALL_STRUCTURES = 120
 """Ordered triples of five operations, of which at least two differ."""
 
+SCORING = ("held_out", "evaluation_examples", "cases_per_task", "checkpoints", "generation_steps", "max_new_tokens", "evaluation_seed")
+"""Keys of the recipe that decide how a model is scored; arms that are compared have them in common."""
+
 
 class ExpressionsRecipe(Strict):
     """Examples that state three steps in words and ask for the Python expression; the defaults are the published design."""
@@ -38,7 +41,7 @@ class ExpressionsRecipe(Strict):
     """Inputs on which a written expression is run."""
     checkpoints: tuple[Positive, ...] = Field(default=(20, 40, 50, 60, 80, 100, 120, 140, 160, 180, 200), min_length=1)
     """Steps at which the model is scored with the target given (teacher forcing)."""
-    generation_steps: tuple[Positive, ...] = (50, 100, 200)
+    generation_steps: tuple[Positive, ...] = Field(default=(50, 100, 200), min_length=1)
     """Checkpoints at which it also writes whole expressions, greedily, which are run."""
     max_new_tokens: Positive = 32
     """Longest written expression."""

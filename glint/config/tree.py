@@ -11,7 +11,7 @@ from glint.config.corpus import ALL_FAMILIES, CorpusRecipe
 from glint.config.errors import sentence, unknown
 from glint.config.evaluation import EvaluationRecipe
 from glint.config.execution import ExecutionRecipe
-from glint.config.expressions import ExpressionsRecipe, check_training
+from glint.config.expressions import SCORING, ExpressionsRecipe, check_training
 from glint.config.model import ModelRecipe
 from glint.config.pretraining import PretrainingRecipe
 from glint.config.rl import RLRecipe
@@ -121,7 +121,7 @@ class Config(Strict):
             if study.kind == "rl":
                 _check_analysis(f"{key}.analysis", study, recipe)
             else:
-                _check_expressions(f"{key}.arms.{name}", study, recipe)
+                _check_expressions(f"{key}.arms.{name}", study, base, recipe)
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +191,10 @@ def _check_sections(key: str, study: Study, arm: Arm) -> None:
             raise ValueError(f"{key} changes {section}, which a study of kind {study.kind} does not read")
 
 
-def _check_expressions(key: str, study: Study, recipe: Recipe) -> None:
+def _check_expressions(key: str, study: Study, base: Recipe, recipe: Recipe) -> None:
+    for name in SCORING:
+        if getattr(recipe.expressions, name) != getattr(base.expressions, name):
+            raise ValueError(f"{key} changes expressions.{name}, but arms that are compared must be scored alike")
     try:
         check_training(recipe.pretraining, recipe.expressions)
     except ValueError as error:

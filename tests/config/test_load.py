@@ -126,6 +126,12 @@ BAD_PRETRAINING = [
     ("recipes.mini.expressions", {"order": "curiculum"}, ["did you mean curriculum?"]),
     ("recipes.mini.expressions", {"order": "curriculum", "structures": 8}, ["curriculum_structures 8 must be fewer than structures 8"]),
     ("recipes.mini.expressions", {"order": "curriculum", "curriculum_steps": 200}, ["curriculum_steps 200 leave none of the 200 steps"]),
+    (
+        "studies.order.arms.other",
+        {"expressions": {"evaluation_seed": 1}},
+        ["arms.other changes expressions.evaluation_seed", "scored alike"],
+    ),
+    ("recipes.mini.expressions", {"generation_steps": []}, ["generation_steps should have at least 1 item"]),
     ("studies", {"order": ORDER}, ["studies: none is of kind rl"]),
 ]
 
@@ -218,6 +224,22 @@ def outcome(data):
 @given(path=st.sampled_from(KEYS), value=trees)
 def test_any_value_at_any_key_is_valid_or_one_sentence(path, value):
     said = outcome(changed(path, value))
+    assert isinstance(said, Config) or "\n" not in said
+
+
+MINI_KEYS = sorted(
+    {
+        *paths({"studies": {"order": ORDER}}),
+        *paths({"recipes": {"mini": {"expressions": Recipe().expressions.model_dump(mode="json")}}}),
+        "studies.order.arms.diverse.expressions.structures",
+    }
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(path=st.sampled_from(MINI_KEYS), value=trees)
+def test_any_value_in_a_pretraining_study_is_valid_or_one_sentence(path, value):
+    said = outcome(changed(path, value, WITH_PRETRAINING))
     assert isinstance(said, Config) or "\n" not in said
 
 
