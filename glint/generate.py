@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glint.model.decoder import Cache, Decoder
-from glint.tasks.tokenizer import BOS, EOS, PAD, SEP
+from glint.tasks.tokenizer import BOS, EOS, PAD, SEP, VOCABULARY
 
 NEVER_SAMPLED = (PAD, BOS, SEP)
 ROW_BLOCK = 4
@@ -37,12 +37,19 @@ def draw_uniforms(copies: int, tokens: int, generator: torch.Generator) -> Tenso
 
 
 def mask_control(logits_RV: Tensor) -> Tensor:
-    """Return logits in which pad, bos and sep cannot be sampled."""
-    return logits_RV.index_fill(-1, torch.tensor(NEVER_SAMPLED, device=logits_RV.device), float("-inf"))
+    """Return logits in which pad, bos and sep cannot be sampled, nor ids beyond the bytes."""
+    masked_RV = logits_RV.index_fill(-1, torch.tensor(NEVER_SAMPLED, device=logits_RV.device), float("-inf"))
+    masked_RV[..., VOCABULARY:] = float("-inf")
+    return masked_RV
 
 
 def choose(logits_RV: Tensor, temperature: float, uniforms_R: Tensor | None) -> Tensor:
-    """Return the next ids [R]: the most likely ones, or those at which the cumulative probability passes the uniform number."""
+    """Return the next ids [R]: the most likely ones, or those at which the cumulative probability passes the uniform number.
+
+    Raises ValueError where the model has diverged.
+    """
+    if not bool(torch.isfinite(logits_RV).all()):
+        raise ValueError("the model's logits are not finite, so its training has diverged; lower the learning rate")
     logits_RV = mask_control(logits_RV)
     if uniforms_R is None:
         return logits_RV.argmax(-1)
@@ -64,7 +71,11 @@ def generate(
 
     Sampled: `uniforms[i]` is [copies, max_new_tokens] for prompt i, so that a sample does not depend on what else is in the batch.
     Greedy, one completion a prompt: `uniforms` is None.
+    Raises ValueError where prompt and completion may exceed the context.
     """
+    longest = max(map(len, prompts))
+    if longest + max_new_tokens - 1 > model.recipe.context:  # the last new token is not read
+        raise ValueError(f"a prompt of {longest} tokens and max_new_tokens {max_new_tokens} exceed model.context {model.recipe.context}")
     copies = 1 if uniforms is None else len(uniforms[0])
     logits_RV, cache = model.prefill(list(prompts))
     repeat = torch.arange(len(prompts), device=logits_RV.device).repeat_interleave(copies)

@@ -100,7 +100,7 @@ def test_frequencies_are_those_of_the_softmax(temperature: float) -> None:
 
 
 def test_a_uniform_number_picks_the_id_whose_share_it_falls_into() -> None:
-    logits = torch.full((1, 8), float("-inf"))
+    logits = torch.full((1, 8), -1e4)
     logits[0, [4, 5, 7]] = torch.tensor([0.25, 0.5, 0.25]).log()
     picked = [int(choose(logits, 1.0, torch.tensor([u], dtype=torch.float64))) for u in (0.0, 0.2499, 0.2501, 0.7499, 0.7501, 1 - 2**-53)]
     assert picked == [4, 4, 5, 5, 7, 7]
@@ -173,7 +173,24 @@ def test_the_context_can_be_filled_to_its_end(model: Decoder) -> None:
 
 def test_what_does_not_fit_the_context_is_one_sentence(model: Decoder) -> None:
     prompt = [BOS] + [70] * 40
-    with pytest.raises(ValueError, match=r"^a sequence of 49 tokens exceeds the model's context of 48$"):
+    with pytest.raises(ValueError, match=r"^a prompt of 41 tokens and max_new_tokens 9 exceed model.context 48$"):
         generate(certain(77), [prompt], None, 9)
-    with pytest.raises(ValueError, match=r"^a sequence of 60 tokens exceeds the model's context of 48$"):
+    with pytest.raises(ValueError, match=r"^a prompt of 60 tokens and max_new_tokens 1 exceed model.context 48$"):
         generate(model, [[70] * 60], None, 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_diverged_model_is_one_sentence_and_no_sample(value: float) -> None:
+    logits = torch.zeros(2, VOCABULARY)
+    logits[1, 70] = value
+    for uniform in (None, torch.tensor([0.5, 0.5], dtype=torch.float64)):
+        with pytest.raises(ValueError, match=r"^the model's logits are not finite"):
+            choose(logits, 1.0, uniform)
+
+
+def test_ids_beyond_the_bytes_are_never_sampled() -> None:
+    logits = torch.zeros(1, VOCABULARY + 3)
+    logits[0, VOCABULARY:] = 50.0
+    logits[0, 70] = 10.0
+    assert choose(logits, 1.0, None).item() == 70
+    assert choose(logits, 1.0, torch.tensor([1 - 2**-53], dtype=torch.float64)).item() < VOCABULARY

@@ -26,6 +26,9 @@ class EvaluationRecipe(Strict):
 
     @model_validator(mode="after")
     def _k_within_n(self) -> Self:
+        for name, given in (("k", self.k), ("stops", self.stops)):
+            if len(set(given)) < len(given):
+                raise ValueError(f"{name} names a value twice: {list(given)}")
         if max(self.k) > self.samples:
             raise ValueError(f"k {max(self.k)} exceeds the {self.samples} samples a task (pass@k needs n >= k)")
         return self

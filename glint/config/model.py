@@ -47,6 +47,8 @@ class ModelRecipe(Strict):
             raise ValueError(f"width {self.width} must be divisible by twice the heads, 2 * {self.heads}")
         if self.top_k > self.experts:
             raise ValueError(f"top_k {self.top_k} exceeds the {self.experts} experts")
+        if self.window > self.context:
+            raise ValueError(f"window {self.window} exceeds the context of {self.context}")
         if self.shared_experts != 1:
             raise ValueError(f"shared_experts must be 1, not {self.shared_experts}")
         return self

@@ -30,7 +30,7 @@ class PretrainingRecipe(Strict):
     """Optimiser steps of a seed that is not in `curve`."""
     batch: Positive = 32
     """Examples a step."""
-    sequence: Positive = 128
+    sequence: int = Field(default=128, ge=2, le=10**9)
     """Tokens an example is cut to."""
     lr: Rate = 3.0e-4
     """Learning rate."""

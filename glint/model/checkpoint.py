@@ -51,7 +51,7 @@ def load(folders: Iterable[Path], device: torch.device, dtype: torch.dtype) -> D
     _fill(model, base, config, complete=True)
     for folder in over:
         trained = _config(folder)
-        if trained.get("base_sha256") != config["sha256"]:
+        if trained.get("base_sha256") != config.get("sha256"):
             raise ValueError(f"{folder} was trained from other weights than those in {base}")
         _fill(model, folder, trained, complete=False)
     return model.to(device)
@@ -80,7 +80,7 @@ def _fill(model: Decoder, folder: Path, config: dict[str, Any], *, complete: boo
             if not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"{path} holds a value that is not finite, in {name}")
             parameters[name].copy_(tensor)
-    if sha256(path) != config["sha256"]:
+    if sha256(path) != config.get("sha256"):
         raise ValueError(f"{path} is not what its config.json was written for (the hashes differ); delete {folder} and run again")
 
 

@@ -103,6 +103,9 @@ class CompiledStep:
         state, total = (array(cache.s_RHKK), array(cache.z_RHK)), array(self.total_RH)
         return lambda: kernels.linear_step(*where, *state, attended, total)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> None:
+        """Return nothing: this writes into the arrays of one cache, and a copy of the cache needs a step of its own."""
+
     def __call__(self, embedded_RD: Tensor) -> Tensor:
         """Append the tokens whose embeddings are given; return the normalised final hidden states [R, D], valid until the next call."""
         self.streams_LRD[0] = embedded_RD

@@ -159,6 +159,8 @@ class Decoder(nn.Module):
         `head_only` cuts the gradient of the tied matrix through the input embedding. Where `cache` is a list,
         each layer appends its decode cache.
         """
+        if len(ids_N) != layout.tokens:
+            raise ValueError(f"{len(ids_N)} ids do not fill a layout of {layout.tokens} tokens")
         weights = mixing_weights(*self._mixers())
         table = self.embedding.detach() if head_only else self.embedding
         rows = Rows(layout, self._rotary(layout.prompt + layout.longest))
@@ -214,6 +216,8 @@ class Decoder(nn.Module):
     @torch.no_grad()
     def step(self, ids_R: Tensor, cache: Cache) -> Tensor:
         """Append one token a row to `cache`, in place, and return the logits after it [R, V]."""
+        if len(ids_R) != len(cache.positions_R):
+            raise ValueError(f"{len(ids_R)} ids do not continue the {len(cache.positions_R)} rows of the cache")
         rotary = self._rotary(int(cache.positions_R.max()) + 1)
         embedded_RD = self.embedding[ids_R]
         if compiles(embedded_RD.device):

@@ -187,6 +187,12 @@ def gate_experts(experts: Array, gate_value_ER2F: Array, out_ERF: Array) -> None
         gate(gate_value_ER2F[expert], out_ERF[expert])
 
 
+@register_jitable
+def _ranks_above(x: Any, y: Any) -> Any:
+    """Return whether x > y, NaN above all, so that it reaches the output."""
+    return x > y or (np.isnan(x) and not np.isnan(y))
+
+
 @elementwise
 def choose_experts(logits_NE: Array, experts_NJ: Array, weights_NJ: Array) -> None:
     """Write each token's J experts of the largest logits, in falling order, and the softmax over those logits."""
@@ -198,7 +204,7 @@ def choose_experts(logits_NE: Array, experts_NJ: Array, weights_NJ: Array) -> No
                 taken = False
                 for earlier in range(j):
                     taken |= experts_NJ[n, earlier] == e
-                if not taken and (best < 0 or widen(logits_NE[n, e]) > widen(logits_NE[n, best])):
+                if not taken and (best < 0 or _ranks_above(widen(logits_NE[n, e]), widen(logits_NE[n, best]))):
                     best = e
             experts_NJ[n, j] = best
         total = ZERO

@@ -72,3 +72,11 @@ def test_experts_are_chosen_in_falling_order_and_ties_go_to_the_first() -> None:
     kernels.choose_experts(logits, experts, weights)
     assert experts.tolist() == [[1, 3], [2, 0]]
     assert weights == pytest.approx(np.array([[0.5, 0.5], [1 / (1 + np.exp(-3)), 1 / (1 + np.exp(3))]]))
+
+
+def test_a_router_logit_that_is_nan_reaches_the_weights() -> None:
+    logits = np.array([[0, np.nan, 1, 3], [np.nan, 9, 5, 0]], np.float32)
+    experts, weights = np.empty((2, 2), np.int64), np.empty((2, 2), np.float32)
+    kernels.choose_experts(logits, experts, weights)
+    assert experts.tolist() == [[1, 3], [0, 1]]
+    assert np.isnan(weights).any(axis=1).all()

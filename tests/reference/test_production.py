@@ -340,3 +340,22 @@ def test_initial_weights() -> None:
         else:
             assert weight.std().item() == pytest.approx(0.02, rel=5 / weight.numel() ** 0.5)
             assert abs(weight.mean().item()) < 5 * 0.02 / weight.numel() ** 0.5
+
+
+def test_ids_that_do_not_fit_their_layout_or_cache_are_refused(case: Case) -> None:
+    with pytest.raises(ValueError, match=r"^20 ids do not fill a layout of 21 tokens$"):
+        case.model(torch.zeros(20, dtype=torch.long), Layout((12, 9)))
+    _, cache = case.model.prefill([[1], [2, 3]])
+    with pytest.raises(ValueError, match=r"^1 ids do not continue the 2 rows of the cache$"):
+        case.model.step(torch.zeros(1, dtype=torch.long), cache)
+
+
+def test_a_copied_cache_goes_on_by_itself(case: Case) -> None:
+    row = [1, 2, 3, 4]
+    _, cache = case.model.prefill([row[:1]])
+    case.model.step(torch.tensor(row[1:2]), cache)
+    twin = copy.deepcopy(cache)
+    case.model.step(torch.tensor([200]), twin)
+    expected = case.reference([row[:3]])[0][0][-1]
+    assert (case.model.step(torch.tensor(row[2:3]), cache) - expected).abs().max() < 1e-4
+    assert (cache.positions_R.item(), twin.positions_R.item()) == (3, 3)

@@ -3,6 +3,7 @@
 import argparse
 import ctypes
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,12 @@ def job(given: argparse.Namespace, recipe: Path | None = None, *foreseen: type[E
             write_text(recipe, given.job + "\n")
     except expected as error:
         sys.exit(f"error: {error}")
+    except (EOFError, pickle.UnpicklingError) as error:
+        sys.exit(f"error: the compiled loops in glint/model/__pycache__ are damaged ({error}); delete that folder and run again")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        sys.exit(f"error: this machine has not the memory that the config asks for ({str(error).splitlines()[0]})")
 
 
 def follow(parent: int) -> None:
