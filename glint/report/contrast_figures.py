@@ -47,11 +47,11 @@ def forgetting(results: Results) -> str:
             if found:
                 _trajectories(axes, found.lines(arm), found.held_out(arm))
                 axes.axhline(found.bigram, color=INK, ls=":", lw=1, label="from the byte before alone")
-            axes.set(title=f"arm {arm}", ylabel="bytes predicted", ylim=(0, 1))
+            axes.set(title=f"arm {arm}", ylabel="bytes predicted", ylim=(0, found.highest * 1.1 if found else 1))
             axes.yaxis.set_major_formatter(PercentFormatter(1))
         panels[-1].set_xlabel("optimiser step")
         if found:
-            figure.legend(handles=panels[0].get_legend_handles_labels()[0], loc="outside upper center", ncols=2)
+            figure.legend(handles=panels[0].get_legend_handles_labels()[0], loc="outside upper center", ncols=2, fontsize=9)
         text = f"{found.summary}." if found else f"{NONE}."
         return to_svg(figure, "forgetting", "Training block by block: what is left of early blocks", text)
 
@@ -62,6 +62,6 @@ def _trajectories(axes: Axes, lines: list[pd.Series], held_out: pd.Series) -> No
     for line in between:
         axes.plot(line, color=THIRD, lw=0.8, alpha=0.6)
     axes.plot([], [], color=THIRD, lw=0.8, alpha=0.6, label="groups between")
-    axes.plot(first, color=SECOND, marker="o", ms=4, label="first group of structures")
-    axes.plot(last, color=FIRST, marker="s", ms=4, label="last group of structures")
+    axes.plot(first, color=SECOND, marker="o", ms=4, label="first group")
+    axes.plot(last, color=FIRST, marker="s", ms=4, label="last group")
     axes.plot(held_out, color=INK, ls="--", lw=1.2, label="held-out structures")

@@ -116,6 +116,11 @@ class Trajectories:
         return line
 
     @property
+    def highest(self) -> float:
+        """The highest point of all lines."""
+        return float(self.table.loc[self.table["arm"].isin(self.arms), "estimate"].max())
+
+    @property
     def summary(self) -> str:
         """The first group in words."""
         row = self.change
