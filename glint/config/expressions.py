@@ -33,9 +33,9 @@ class ExpressionsRecipe(Strict):
     """Curriculum: structures of the first part."""
     curriculum_steps: Positive = 100
     """Curriculum: optimiser steps of the first part."""
-    examples: Positive = 4800
+    examples: int = Field(default=4800, gt=0, le=400_000)
     """Training examples (batch x steps)."""
-    evaluation_examples: Positive = 2
+    evaluation_examples: int = Field(default=2, gt=0, le=100)
     """Examples a structure, held out or not, on which a checkpoint is scored."""
     cases_per_task: Positive = 6
     """Inputs on which a written expression is run."""
@@ -91,6 +91,10 @@ def check_training(pretraining: PretrainingRecipe, expressions: ExpressionsRecip
     if batch * steps > expressions.examples:
         raise ValueError(
             f"pretraining.batch {batch} x {steps} steps need {batch * steps} examples, but expressions.examples is {expressions.examples}"
+        )
+    if expressions.order == "blocked" and batch * steps < expressions.examples:
+        raise ValueError(
+            f"pretraining.batch {batch} x {steps} steps never meet the last blocks of the {expressions.examples} expressions.examples"
         )
     beyond = [step for step in expressions.checkpoints if step > steps]
     if beyond:

@@ -136,6 +136,8 @@ BAD_PRETRAINING = [
         ["arms.other changes expressions.evaluation_seed", "scored alike"],
     ),
     ("recipes.mini.expressions", {"generation_steps": []}, ["generation_steps should have at least 1 item"]),
+    ("recipes.mini.expressions", {"examples": 4801}, ["24 x 200 steps never meet the last blocks of the 4801 expressions.examples"]),
+    ("recipes.mini.expressions", {"examples": 400_001}, ["expressions.examples should be less than or equal to 400000"]),
     ("studies", {"order": ORDER}, ["studies: none is of kind rl"]),
 ]
 
