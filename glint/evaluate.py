@@ -10,7 +10,7 @@ import torch
 from glint.asking import Task, judged, read_tasks
 from glint.config.evaluation import EvaluateJob
 from glint.device import prepare
-from glint.files import replacing
+from glint.files import write_parquet
 from glint.generate import Completion, draw_uniforms, generate
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
@@ -43,8 +43,7 @@ def evaluate(job: EvaluateJob, checkpoints: dict[str, tuple[Path, ...]], example
             for mode, completions in answered.items():
                 rows += [{"checkpoint": name, "split": job.split, "mode": mode, **row} for row in judge.rows(tasks, completions, job)]
             print(f"{name}: {sum(row['verdict'] == 'passed' for row in rows if row['checkpoint'] == name)} passed", flush=True)
-    with replacing(out) as temporary:
-        pd.DataFrame(rows).to_parquet(temporary, index=False)
+    write_parquet(out, pd.DataFrame(rows))
 
 
 @torch.no_grad()

@@ -59,6 +59,12 @@ def read_parquet(path: Path) -> "pandas.DataFrame":
         raise ValueError(f"{path} is not a whole Parquet file ({error}); delete it and run again") from error
 
 
+def write_parquet(path: Path, table: "pandas.DataFrame") -> None:
+    """Write a table, without its index, whole or not at all."""
+    with replacing(path) as temporary:
+        table.to_parquet(temporary, index=False)
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of the bytes of `path`, in hex."""
     with path.open("rb") as stream:

@@ -1,7 +1,7 @@
 """Estimates with intervals over seeds and tasks, and the rows of single seeds behind them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from glint.analysis.outcomes import ArmOutcomes, Scores
 from glint.config.study import Analysis
 from glint.randomness import rng
-from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES, CrossedBootstrap, Interval
+from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES, CrossedBootstrap
 from glint.statistics.significance import mcnemar, sign_flip
 
 
@@ -77,10 +77,10 @@ class Estimator:
             row = labels | {"scope": scope.name, "n_seeds": len(values), "n_tasks": values.shape[1]}
             row |= {"n_completions": completions * values.shape[1]} | self._test(values, labels["phase"])
             interval = self._draws.interval(values_ST, tasks_T=scope.mask, confidence=self.plan.confidence)
-            yield row | _ends(interval) | {"method": TASKS_WITHIN_FAMILIES}
+            yield row | asdict(interval) | {"method": TASKS_WITHIN_FAMILIES}
             if scope.families > 1:
                 wide = self._wide[scope.name].interval(values, confidence=self.plan.confidence)
-                yield row | _ends(wide) | {"method": FAMILIES_TOO}
+                yield row | asdict(wide) | {"method": FAMILIES_TOO}
 
     def _test(self, values_ST: NDArray[np.float64], phase: str) -> dict[str, float]:
         """Return the sign-flip p over seeds, for differences."""
@@ -88,10 +88,6 @@ class Estimator:
             return {"p": np.nan, "p_floor": np.nan}
         test = sign_flip(values_ST.mean(axis=1), rng(self.seed, "sign_flip", self.label))
         return {"p": test.p, "p_floor": test.floor}
-
-
-def _ends(interval: Interval) -> dict[str, float]:
-    return {"estimate": interval.estimate, "low": interval.low, "high": interval.high}
 
 
 def _gain(outcomes: ArmOutcomes, stop: str, metric: str) -> NDArray[np.float64]:

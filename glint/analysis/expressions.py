@@ -4,6 +4,7 @@ Shape suffixes: S seeds, T structures.
 """
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -21,7 +22,7 @@ from glint.config.tree import Config, Recipe, resolve
 from glint.files import read_parquet, write_text
 from glint.manifest import Manifest, Role
 from glint.randomness import rng
-from glint.statistics.intervals import OVER_SEEDS, STRUCTURES_TOO, CrossedBootstrap, Interval, student
+from glint.statistics.intervals import OVER_SEEDS, STRUCTURES_TOO, CrossedBootstrap, student
 from glint.statistics.significance import sign_flip
 
 Row = dict[str, Any]
@@ -161,18 +162,14 @@ def _compared(ours_ST: NDArray[np.float64], theirs_ST: NDArray[np.float64], stud
     yield row
     one_family = np.zeros(ours_ST.shape[1], dtype=str)
     draws = CrossedBootstrap(len(differences_ST), one_family, rng(seed, "bootstrap", label), resamples=plan.resamples)
-    yield row | _ends(draws.interval(differences_ST, confidence=plan.confidence)) | {"method": STRUCTURES_TOO}
+    yield row | asdict(draws.interval(differences_ST, confidence=plan.confidence)) | {"method": STRUCTURES_TOO}
 
 
 def _difference(differences_S: NDArray[np.float64], study: Study, label: str) -> Row:
     """Return the mean of paired differences with its interval over seeds, its sign-flip p and the seeds above 0."""
     test = sign_flip(differences_S, rng(study.seeds[0], "sign_flip", label))
     row: Row = {"n_seeds": len(differences_S), "p": test.p, "p_floor": test.floor, "seeds_won": int((differences_S > 0).sum())}
-    return row | _ends(student(differences_S, study.analysis.confidence)) | {"method": OVER_SEEDS}
-
-
-def _ends(interval: Interval) -> Row:
-    return {"estimate": interval.estimate, "low": interval.low, "high": interval.high}
+    return row | asdict(student(differences_S, study.analysis.confidence)) | {"method": OVER_SEEDS}
 
 
 def seed_rows(scores: StudyScores, study: Study) -> Iterator[Row]:
@@ -201,7 +198,7 @@ def trajectory_rows(scores: StudyScores, study: Study) -> Iterator[Row]:
                 for blocks in _groups(table, size):
                     interval = student(table[blocks].mean(axis=1), study.analysis.confidence)
                     labels = {"arm": arm, "step": step, "split": split, "first": blocks[0], "last": blocks[-1]}
-                    yield labels | _ends(interval) | {"n_seeds": len(table)}
+                    yield labels | asdict(interval) | {"n_seeds": len(table)}
 
 
 def _groups(table: pd.DataFrame, size: int) -> list[list[int]]:

@@ -77,9 +77,7 @@ def _estimates(plan: Study, study: str, arm: str, outcomes: Outcomes, over: list
     """Return the estimates of one arm, set against the base arm and, where the study has one, against the control."""
     found, label = outcomes[study, arm], f"{study}/{arm}"
     rows = list(Estimator(plan.analysis, found, over, plan.seeds[0], label).rows())
-    for name, phase in ((plan.base, "gain_over_base"), (plan.analysis.control, "gain_over_control")):
-        if name is None or arm in (name, plan.analysis.control):
-            continue
+    for phase, name in plan.rivals(arm).items():
         other = outcomes[study, name]
         common = tuple(seed for seed in found.seeds if seed in other.seeds)
         if not common:

@@ -96,6 +96,11 @@ class Study(Strict):
         """Return the arms as reports list them: the base, the others by name, the control last."""
         return tuple(sorted(self.arms, key=lambda name: (name != self.base, name == self.analysis.control, name)))
 
+    def rivals(self, arm: str) -> dict[str, str]:
+        """Return the arms that the gain of `arm` is set against, by the phase of the estimates; none for the control."""
+        against = {"gain_over_base": self.base, "gain_over_control": self.analysis.control}
+        return {phase: name for phase, name in against.items() if name is not None and arm not in (name, self.analysis.control)}
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         twice = sorted({seed for seed in self.seeds if self.seeds.count(seed) > 1})

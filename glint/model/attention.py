@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from glint.device import compiles
-from glint.model import compiled
+from glint.model import compiled, kernels
 from glint.model.layout import Rows, Segment
 from glint.model.rotary import Rotary, rotate
 
-DENOMINATOR_FLOOR = 1e-6
+DENOMINATOR_FLOOR = float(kernels.DENOMINATOR_FLOOR)
 
 
 def feature_map(x: Tensor) -> Tensor:
@@ -156,11 +156,12 @@ def sparse_attention(
 
     Where `caches` is a list, the cache after each row's last token, with room for `longest` positions, is appended to it.
     """
+    cache = None if caches is None else SparseCache.empty(qkv_NX, heads, rows.layout.rows, window, stride, longest)
+    if caches is not None:
+        caches.append(cache)
     if compiles(qkv_NX.device):
-        if caches is not None:
-            cache = SparseCache.empty(qkv_NX, heads, rows.layout.rows, window, stride, longest)
+        if cache is not None:
             compiled.fill_cache(qkv_NX, rows, *cache.tensors(), window, stride)
-            caches.append(cache)
         return compiled.sparse_attention(qkv_NX, rows, heads, window, stride)
     outputs = []
     past: tuple[Tensor, Tensor, Tensor] | None = None
@@ -178,10 +179,8 @@ def sparse_attention(
         outputs.append(_merge((torch.softmax(scores, -1) @ values).to(qkv_NX.dtype), segment))
         past = (keys, values, key_positions)
         start += segment.longest
-    if caches is not None and past is not None:
-        cache = SparseCache.empty(qkv_NX, heads, rows.layout.rows, window, stride, longest)
+    if cache is not None and past is not None:
         _fill_cache(cache, past, rows.segments[-1])
-        caches.append(cache)
     return torch.cat(outputs)
 
 

@@ -61,16 +61,13 @@ def primary(plan: Study) -> str:
 
 def _arm(results: Results, plan: Study, study: str, arm: str, metric: str) -> tuple[str, ...]:
     before, after, gain = (results.estimate("targets", metric, phase, study=study, arm=arm) for phase in ("before", "after", "gain"))
-    over = []
-    for name, phase in ((plan.base, "gain_over_base"), (plan.analysis.control, "gain_over_control")):
-        if name is None or arm in (name, plan.analysis.control):
-            over.append("")
-            continue
+    over = dict.fromkeys(("gain_over_base", "gain_over_control"), "")
+    for phase in plan.rivals(arm):
         against = results.estimate("targets", metric, phase, study=study, arm=arm)
-        over.append(f"{points(against['estimate'])} {interval(against['low'], against['high'], signed=True)}")
+        over[phase] = f"{points(against['estimate'])} {interval(against['low'], against['high'], signed=True)}"
     ends = interval(gain["low"], gain["high"], signed=True)
     p = p_value(gain["p"], gain["p_floor"])
-    return (arm, change(plan, arm), share(before["estimate"]), share(after["estimate"]), points(gain["estimate"]), ends, *over, p)
+    return (arm, change(plan, arm), share(before["estimate"]), share(after["estimate"]), points(gain["estimate"]), ends, *over.values(), p)
 
 
 def change(plan: Study, arm: str) -> str:

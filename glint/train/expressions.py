@@ -3,7 +3,6 @@
 A run takes seconds, less than a process needs to start for each part, so the three are one job; killed, it starts anew.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,12 @@ from safetensors.numpy import save_file
 
 from glint.config.expressions import ExpressionsJob
 from glint.config.pretraining import PretrainJob
-from glint.device import peak_mib
-from glint.files import replacing, write_json, write_text
-from glint.model.decoder import count_parameters
+from glint.files import replacing, write_parquet
 from glint.scoring import Scored, score, write_and_run
 from glint.tasks.corpus import tokenise
 from glint.tasks.expressions import draw_examples
-from glint.train.pretrain import Pretrainer
-from glint.train.progress import Progress, receipt
+from glint.train.pretrain import Pretrainer, write_record
+from glint.train.progress import Progress
 from glint.verify import Verifier
 
 
@@ -30,7 +27,7 @@ def train(job: ExpressionsJob, out: Path) -> None:
     """
     plan = job.expressions
     examples = draw_examples(plan, job.pretraining.batch, job.seed)
-    _write_table(examples, out / "examples.parquet")
+    write_parquet(out / "examples.parquet", examples)
     with replacing(out / "tokens.safetensors") as temporary:
         save_file(tokenise(examples), temporary)
     trainer = Pretrainer(_training(job), out / "tokens.safetensors")
@@ -47,9 +44,9 @@ def train(job: ExpressionsJob, out: Path) -> None:
             if trainer.step in plan.generation_steps:
                 completions += [step | row for row in write_and_run(trainer.model, scored, plan.max_new_tokens, verifier)]
             progress.report(trainer.step, f"loss {trainer.metrics[-1]['loss']:.4f}")
-    _write_table(pd.DataFrame(scores), out / "scores.parquet")
-    _write_table(pd.DataFrame(completions), out / "completions.parquet")
-    _finish(trainer, out)
+    write_parquet(out / "scores.parquet", pd.DataFrame(scores))
+    write_parquet(out / "completions.parquet", pd.DataFrame(completions))
+    write_record(trainer, out)
 
 
 def _training(job: ExpressionsJob) -> PretrainJob:
@@ -57,15 +54,3 @@ def _training(job: ExpressionsJob) -> PretrainJob:
     return PretrainJob(
         model=job.model, pretraining=job.pretraining, execution=job.execution, seed=job.seed, steps=job.pretraining.steps, checkpoints=()
     )
-
-
-def _write_table(table: pd.DataFrame, path: Path) -> None:
-    with replacing(path) as temporary:
-        table.to_parquet(temporary, index=False)
-
-
-def _finish(trainer: Pretrainer, out: Path) -> None:
-    write_text(out / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in trainer.metrics))
-    parameters = {"total": count_parameters(trainer.model), "active": count_parameters(trainer.model, active=True)}
-    facts = {"parameters": parameters, "real_tokens": trainer.real_tokens, "peak_mib": round(peak_mib(trainer.device), 1)}
-    write_json(out / "receipt.json", receipt(trainer.device, trainer.dtype, trainer.seconds, **facts))

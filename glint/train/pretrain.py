@@ -127,10 +127,11 @@ def pretrain(job: PretrainJob, tokens: Path, out: Path, state: Path, save_every:
                 trainer.step, f"loss {last['loss']:.4f}  {last['real_tokens'] / last['seconds']:.0f} tokens/s  {trainer.device}"
             )
             store.offer(trainer.state, trainer.step)
-    _finish(trainer, out)
+    write_record(trainer, out)
 
 
-def _finish(trainer: Pretrainer, out: Path) -> None:
+def write_record(trainer: Pretrainer, out: Path) -> None:
+    """Write the metrics of every step and the receipt to the folder `out`."""
     write_text(out / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in trainer.metrics))
     parameters = {"total": count_parameters(trainer.model), "active": count_parameters(trainer.model, active=True)}
     facts = {"parameters": parameters, "real_tokens": trainer.real_tokens, "peak_mib": round(peak_mib(trainer.device), 1)}

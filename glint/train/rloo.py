@@ -21,7 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 from glint.asking import Task, judged, read_tasks
 from glint.config.rl import RLJob, RLRecipe
 from glint.device import adamw, peak_mib, prepare
-from glint.files import read_json, read_parquet, replacing, write_json, write_text
+from glint.files import read_json, read_parquet, write_json, write_parquet, write_text
 from glint.generate import Completion, draw_uniforms, generate
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
@@ -267,8 +267,7 @@ def train(
 
 def _finish(trainer: GroupTrainer, out: Path) -> None:
     write_text(out / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in trainer.metrics))
-    with replacing(out / "rollouts.parquet") as temporary:
-        pd.DataFrame(trainer.rollouts).to_parquet(temporary, index=False)
+    write_parquet(out / "rollouts.parquet", pd.DataFrame(trainer.rollouts))
     trained = sum(parameter.numel() for parameter in trainer.policy.trainable().values())
     facts = {"trainable_parameters": trained, "peak_mib": round(peak_mib(trainer.device), 1)}
     write_json(out / "receipt.json", receipt(trainer.device, trainer.dtype, trainer.seconds, **facts))

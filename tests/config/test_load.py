@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from glint.config.errors import ConfigError
 from glint.config.load import load
 from glint.config.tree import Config, Recipe, changes, resolve
+from tests.studies import ORDER
 
 CONFIGS = Path(__file__).parents[2] / "config"
 GOOD: dict[str, Any] = {
@@ -86,14 +87,6 @@ BAD = [
 
 
 MINI: dict[str, Any] = {"model": {"context": 128}, "pretraining": {"steps": 200, "batch": 24}}
-ORDER: dict[str, Any] = {
-    "question": "Does the order matter?",
-    "kind": "pretraining",
-    "recipe": "mini",
-    "arms": {"diverse": {}, "blocked": {"expressions": {"order": "blocked"}}},
-    "seeds": [1, 2],
-    "analysis": {"contrasts": {"order": {"arm": "diverse", "against": "blocked", "steps": [200]}}},
-}
 WITH_PRETRAINING: dict[str, Any] = GOOD | {
     "recipes": {"main": {}, "mini": MINI},
     "studies": GOOD["studies"] | {"order": ORDER},

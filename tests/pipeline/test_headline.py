@@ -1,36 +1,29 @@
 """The lines that a finished run prints."""
 
 from glint.config.load import load
+from glint.statistics.intervals import FAMILIES_TOO, OVER_SEEDS, STRUCTURES_TOO, TASKS_WITHIN_FAMILIES
 from pipeline.headline import text
+from tests.studies import ORDER
 
-ORDER = {
-    "question": "Does the order matter?",
-    "kind": "pretraining",
-    "recipe": "mini",
-    "arms": {"diverse": {}, "blocked": {"expressions": {"order": "blocked"}}},
-    "seeds": [1, 2],
-    "analysis": {"contrasts": {"order": {"arm": "diverse", "against": "blocked", "steps": [200]}}},
-}
 MAIN = {"question": "Does it help?", "arms": {"published": {}}, "seeds": [1, 2]}
 RECIPES = {"main": {}, "mini": {"pretraining": {"steps": 200, "batch": 24}}}
 CONFIG = load({"run": "trial", "recipes": RECIPES, "studies": {"main": MAIN, "order": ORDER}})
-CONTRASTS = """study,contrast,arm,against,step,split,metric,arm_mean,against_mean,estimate,low,high,n_seeds,method
-order,order,diverse,blocked,200,held_out,byte_accuracy,0.6,0.5,0.1,0.08,0.12,2,Student's t: paired seeds
-order,order,diverse,blocked,200,held_out,byte_accuracy,0.6,0.5,0.1,0.03,0.17,2,crossed bootstrap: seeds x structures
-order,order,diverse,blocked,200,trained,byte_accuracy,0.9,0.5,0.4,0.38,0.42,2,Student's t: paired seeds
-order,order,diverse,blocked,200,held_out,executed,0,0,0,,,2,Student's t: paired seeds
+CONTRASTS = f"""study,contrast,arm,against,step,split,metric,arm_mean,against_mean,estimate,low,high,n_seeds,method
+order,order,diverse,blocked,200,held_out,byte_accuracy,0.6,0.5,0.1,0.08,0.12,2,{OVER_SEEDS}
+order,order,diverse,blocked,200,held_out,byte_accuracy,0.6,0.5,0.1,0.03,0.17,2,{STRUCTURES_TOO}
+order,order,diverse,blocked,200,trained,byte_accuracy,0.9,0.5,0.4,0.38,0.42,2,{OVER_SEEDS}
+order,order,diverse,blocked,200,held_out,executed,0,0,0,,,2,{OVER_SEEDS}
 """
 HEADER = "study,arm,split,stop,scope,metric,phase,estimate,low,high,n_seeds,method\n"
-NARROW, WIDE = "crossed bootstrap: seeds x tasks within families", "crossed bootstrap: seeds x families x tasks"
 
 
-def row(phase, numbers, stop="parses", metric="greedy_pass1", method=NARROW):
+def row(phase, numbers, stop="parses", metric="greedy_pass1", method=TASKS_WITHIN_FAMILIES):
     return f"main,published,confirm,{stop},targets,{metric},{phase},{numbers},2,{method}\n"
 
 
 def test_lines_give_the_primary_outcome_with_its_interval(tmp_path):
     rows = [row("before", "0.125,,"), row("after", "0.5,,"), row("gain", "0.375,-0.05,0.6"), row("gain", "0.9,,", stop="eos")]
-    rows.append(row("gain", "0.375,-0.2,0.9", method=WIDE))
+    rows.append(row("gain", "0.375,-0.2,0.9", method=FAMILIES_TOO))
     (tmp_path / "estimates.csv").write_text(HEADER + "".join(rows))
     (tmp_path / "contrasts.csv").write_text(CONTRASTS)
     lines = text(CONFIG, tmp_path).splitlines()

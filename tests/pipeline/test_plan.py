@@ -7,6 +7,7 @@ import pytest
 
 from glint.config.load import load
 from pipeline.plan import ROLES, Id, Plan
+from tests import studies
 
 BASE: dict[str, Any] = {
     "run": "trial",
@@ -114,14 +115,7 @@ def test_the_mutants_meet_the_weakest_judges_of_all_arms():
     assert (asked.reward_cases, asked.property_inputs) == (2, 100)
 
 
-ORDER: dict[str, Any] = {
-    "question": "Does the order matter?",
-    "kind": "pretraining",
-    "recipe": "mini",
-    "arms": {"diverse": {}, "blocked": {"expressions": {"order": "blocked"}}},
-    "seeds": [42, 7],
-    "analysis": {"contrasts": {"order": {"arm": "diverse", "against": "blocked", "steps": [50, 100, 200]}}},
-}
+ORDER = studies.ORDER | {"seeds": [42, 7]}
 
 
 def with_pretraining(mini=None, order=ORDER):

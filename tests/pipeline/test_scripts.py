@@ -1,5 +1,6 @@
 """What the scripts decide themselves: which folders make up a checkpoint, and how results are handed over."""
 
+import argparse
 import hashlib
 import json
 import runpy
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.job import job
 from pipeline.publish import publish
 from tests.pipeline.checkout import ROOT
 
@@ -64,3 +66,30 @@ def test_what_a_kill_left_half_written_is_not_handed_over(tmp_path: Path) -> Non
     publish(tmp_path / "finished", tmp_path / "out")
     handed_over = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert handed_over == ["checkpoints/step-0001/model.safetensors", "weights.json"]
+
+
+NOTHING = argparse.Namespace(job=None, parent=None)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            EOFError("no input"),
+            r"^error: the compiled loops .* are damaged \(no input\); delete that folder and run again$",
+        ),
+        (
+            RuntimeError("[enforce fail] can't allocate memory: you tried\nmore"),
+            r"^error: this machine has not the memory .*tried\)$",
+        ),
+        (MemoryError("too large"), r"^error: this machine has not the memory that the config asks for \(too large\)$"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(error, sentence):
+    with pytest.raises(SystemExit, match=sentence), job(NOTHING):
+        raise error
+
+
+def test_a_fault_of_the_program_keeps_its_traceback():
+    with pytest.raises(RuntimeError, match="shapes"), job(NOTHING):
+        raise RuntimeError("shapes do not match")

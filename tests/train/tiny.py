@@ -16,6 +16,7 @@ from glint.config.rl import RLJob, RLRecipe
 from glint.tasks.corpus import draw_examples, tokenise
 from glint.train.pretrain import step_name
 from glint.train.rloo import train
+from glint.train.state import SAVE_EVERY_SECONDS
 from glint.verify import Candidate, Verdict
 
 MODEL = ModelRecipe(
@@ -40,7 +41,7 @@ class School:
         """Folder of the selected checkpoint."""
         return self.pretrained / step_name(STEPS)
 
-    def train(self, job: RLJob, folder: Path, save_every: float = 60.0) -> Path:
+    def train(self, job: RLJob, folder: Path, save_every: float = SAVE_EVERY_SECONDS) -> Path:
         """Run `job` with its state beside its results; return the folder of the results."""
         train(job, self.pretrained, self.selection, self.examples, self.tokens, folder / "out", folder / "state", save_every)
         return folder / "out"

@@ -1,7 +1,7 @@
 """Draw the examples of one training seed."""
 
 from glint.config.corpus import CorpusJob
-from glint.files import replacing
+from glint.files import write_parquet
 from glint.tasks.corpus import draw_examples
 from pipeline.job import arguments, job
 
@@ -11,9 +11,7 @@ def main() -> None:
     given = arguments(__doc__, "out recipe")
     with job(given, given.recipe):
         asked = CorpusJob.model_validate_json(given.job)
-        examples = draw_examples(asked.corpus, asked.seed)
-        with replacing(given.out) as path:
-            examples.to_parquet(path, index=False)
+        write_parquet(given.out, draw_examples(asked.corpus, asked.seed))
 
 
 if __name__ == "__main__":
