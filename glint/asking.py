@@ -29,10 +29,11 @@ class Task:
         return is_complete(self.prompt.encode() + decode(ids), self.identity, self.argument)
 
 
-def read_tasks(examples: Path, split: str, families: tuple[str, ...]) -> list[Task]:
-    """Return the tasks of one split and of `families` (empty: all), in the order of the file."""
+def read_tasks(examples: Path, split: str, families: tuple[str, ...], each: int | None = None) -> list[Task]:
+    """Return the tasks of one split and of `families` (empty: all) in the order of the file, the first `each` a family (None: all)."""
     table = read_parquet(examples)
     table = table[(table["split"] == split) & (table["family"].isin(families) | (not families))]
+    table = table if each is None else table.groupby("family", sort=False).head(each)
     columns = ["family", "identity", "argument", "prompt", "cases"]
     return [Task(index, *row) for index, row in enumerate(table[columns].itertuples(index=False, name=None))]
 

@@ -29,7 +29,7 @@ def evaluate(job: EvaluateJob, checkpoints: dict[str, tuple[Path, ...]], example
     Raises ValueError where a checkpoint is missing or damaged, or the split has no such tasks.
     """
     device, dtype = prepare(job.execution)
-    tasks = read_tasks(examples, job.split, job.families)
+    tasks = read_tasks(examples, job.split, job.families, job.tasks_per_family)
     if not tasks:
         raise ValueError(f"{examples} has no tasks in split {job.split!r} of {', '.join(job.families) or 'any family'}")
     rows: list[dict[str, Any]] = []

@@ -23,7 +23,7 @@ COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "un
 class Source(Strict):
     """Where our value stands: one cell, or one cell a seed, of a table of the analysis."""
 
-    table: Literal["estimates", "seeds", "rl", "curves", "constants", "contrasts", "expressions"]
+    table: Literal["estimates", "seeds", "rl", "curves", "constants", "comparisons", "contrasts", "expressions"]
     """Name of the CSV."""
     column: str
     """Column that holds the value."""
@@ -42,8 +42,8 @@ class Claim(Strict):
     """Heading under which the report lists it."""
     says: str
     """The claim in a few words."""
-    rule: Literal["constant", "design", "count", "effect", "no_difference", "majority"]
-    """constant: equal; design: within 5 %; count: one seed's figure; effect: a difference; no_difference; majority: seeds won by an arm."""
+    rule: Literal["constant", "design", "count", "effect", "no_difference", "no_significance", "majority"]
+    """How the two are compared; docs/statistics.md has the rules."""
     published: float
     """The published figure, a count where `of` is given."""
     of: Positive | None = None
@@ -128,7 +128,7 @@ def _row(claim: Claim, ours: Comparison) -> dict[str, object]:
         "n": ours.n,
         "verdict": ours.verdict,
         "rule": claim.rule,
-        "unit": "share" if claim.of else "count",
+        "unit": "p" if claim.rule == "no_significance" else "share" if claim.of else "count",
         "of": claim.of,
         "section": claim.section,
         "says": claim.says,
@@ -148,6 +148,8 @@ def judge(claim: Claim, table: pd.DataFrame, config: Config) -> Comparison:
     match claim.rule:
         case "effect" | "no_difference":
             return _judge_estimate(claim, rows, plan.null_margin)
+        case "no_significance":
+            return _judge_test(rows, claim.source.column, 1 - plan.confidence)
         case "majority":
             return _judge_majority(claim, rows, plan.confidence)
         case "count":
@@ -178,6 +180,13 @@ def _judge_estimate(claim: Claim, rows: pd.DataFrame, margin: float) -> Comparis
         small = verdict == "replicated" and rules.misses_half(claim.share, row["low"], row["high"])
         note = f"p {row['p']:.3g}, smallest possible {row['p_floor']:.3g}" + ("; less than half the published size" if small else "")
     return Comparison(row["estimate"], int(row["n_seeds"]), verdict, row["low"], row["high"], note)
+
+
+def _judge_test(rows: pd.DataFrame, column: str, alpha: float) -> Comparison:
+    """Compare the smallest p of our seeds with what so few tasks could have shown at all."""
+    p_values = rows[column]
+    power = f"significant only from {rows['needed'].max():.0f} tasks on that one arm alone solves" if "needed" in rows else ""
+    return Comparison(p_values.min(), len(rows), rules.judge_no_significance(p_values.tolist(), alpha), note=power)
 
 
 def _judge_majority(claim: Claim, rows: pd.DataFrame, confidence: float) -> Comparison:

@@ -1,10 +1,10 @@
 """From the results of every run to tables, claims, figures and one page."""
 
-TABLES = ["estimates.csv", "seeds.csv", "rl.csv", "curves.csv", "selection.csv", "constants.csv", "example.json"]
+TABLES = ["estimates.csv", "seeds.csv", "comparisons.csv", "rl.csv", "curves.csv", "selection.csv", "constants.csv", "example.json"]
 CHECKS = ["honesty.csv", "mutation.csv"]
 # Facts of this machine and this run; no figure is drawn from them.
 CIRCUMSTANCES = ["timings.csv", "provenance.json"]
-FIGURES = ["pretraining", "rl", "before_after", "families", "contrasts", "forgetting", "claims"]
+FIGURES = ["pretraining", "rl", "before_after", "families", "arms", "contrasts", "forgetting", "claims"]
 CLAIMS = [os.path.relpath(ROOT / CONFIG.claims)] if CONFIG.claims else []
 
 ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifest:q} --out {params.folder:q}")

@@ -248,3 +248,10 @@ def test_damaged_examples_are_one_sentence(school: School, tmp_path: Path) -> No
     with pytest.raises(ValueError, match=rf"^{re.escape(str(half))} is not a whole Parquet file"):
         evaluate(job(), {"start": (school.start,)}, half, tmp_path / "completions.parquet")
     assert list(tmp_path.iterdir()) == [half]
+
+
+def test_tasks_a_family_are_the_first_ones(school):
+    all_of, few = read_tasks(school.examples, "dev", ()), read_tasks(school.examples, "dev", (), 1)
+    assert [task.identity for task in few] == [
+        next(task.identity for task in all_of if task.family == family) for family in dict.fromkeys(task.family for task in all_of)
+    ]

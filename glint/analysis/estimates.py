@@ -105,14 +105,11 @@ def seed_rows(outcomes: ArmOutcomes, over: list[Scope]) -> Iterator[dict[str, An
 
 
 def _counts(before: Scores, after: Scores, metric: str, tasks_T: NDArray[np.bool_]) -> dict[str, Any]:
-    units = before.units[metric][tasks_T]
-    row: dict[str, Any] = {
-        "before": float((before.rates[metric][tasks_T] * units).sum()),
-        "after": float((after.rates[metric][tasks_T] * after.units[metric][tasks_T]).sum()),
-        "of": int(units.sum()),
-    }
+    before_T, after_T = (one.rates[metric].to_numpy()[tasks_T] for one in (before, after))
+    units_T, later_T = (one.units[metric].to_numpy()[tasks_T] for one in (before, after))
+    row: dict[str, Any] = {"before": float(before_T @ units_T), "after": float(after_T @ later_T), "of": int(units_T.sum())}
     if metric == "greedy_pass1":
-        test = mcnemar(before.rates[metric][tasks_T], after.rates[metric][tasks_T])
+        test = mcnemar(before_T, after_T)
         row |= {"gains": test.gains, "losses": test.losses, "p": test.p}
     return row
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from glint.analysis.comparisons import comparison_rows
 from glint.analysis.estimates import Estimator, Scope, missing_row, scopes, seed_rows
 from glint.analysis.example import choose_example
 from glint.analysis.outcomes import ArmOutcomes, read_arm
@@ -18,16 +19,18 @@ Row = dict[str, Any]
 Outcomes = dict[tuple[str, str], ArmOutcomes]
 ARM = ["study", "arm"]
 VALUES = ["estimate", "low", "high", "n_seeds", "n_tasks", "n_completions", "p", "p_floor", "method"]
+COMPARED = ("solved", "against_solved")
 COLUMNS = {
     "estimates": [*ARM, "split", "stop", "scope", "metric", "phase", *VALUES],
     "seeds": [*ARM, "seed", "status", "split", "stop", "scope", "metric", "before", "after", "of", "gains", "losses", "p"],
+    "comparisons": [*ARM, "against", "seed", "split", "stop", *COMPARED, "of", "gains", "losses", "p", "p_holm", "needed"],
     "rl": [*ARM, "seed", "status", "groups", "rollouts", "updates", "exact", "invalid", "zero_spread_groups"],
     "curves": [*ARM, "seed", "curve", "x", "value", "count", "of"],
     "selection": [*ARM, "seed", "step", "checkpoint", "pass_rate", "passed", "tasks", "in_band", "reason"],
     "constants": [*ARM, "seed", "name", "value"],
     "timings": ["stage", *ARM, "seed", "seconds", "device"],
 }
-COUNTS = ("of", "gains", "losses", "groups", "rollouts", "updates", "exact", "invalid", "zero_spread_groups", "count")
+COUNTS = ("of", "gains", "losses", *COMPARED, "needed", "groups", "rollouts", "updates", "exact", "invalid", "zero_spread_groups", "count")
 OUTPUTS = (*(f"{name}.csv" for name in COLUMNS), "example.json", "provenance.json")
 
 
@@ -44,7 +47,12 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     rows = {
         "estimates": [row for study, arm in arms for row in _estimates(config.studies[study], study, arm, outcomes, over[study, arm])],
         "seeds": [row for study, arm in arms for row in _seeds(config.studies[study], study, arm, outcomes[study, arm], over[study, arm])],
-        "rl": [_labelled(rl_row(files, study, arm, seed), study, arm) for study, arm in arms for seed in config.studies[study].seeds],
+        "comparisons": [row for study in dict.fromkeys(study for study, _ in arms) for row in _comparisons(config, study, outcomes, over)],
+        "rl": [
+            _labelled(rl_row(files, study, arm, seed, recipe), study, arm)
+            for (study, arm), recipe in recipes.items()
+            for seed in config.studies[study].seeds
+        ],
         "curves": list(curve_rows(files, recipes)),
         "selection": list(selection_rows(files)),
         "constants": list(constant_rows(files)),
@@ -85,6 +93,16 @@ def _estimates(plan: Study, study: str, arm: str, outcomes: Outcomes, over: list
         paired = Estimator(plan.analysis, found.only(common), over, plan.seeds[0], label)
         rows += paired.rows_over(other.only(common), phase)
     return [_labelled(row, study, arm) | {"split": plan.split} for row in rows]
+
+
+def _comparisons(config: Config, study: str, outcomes: Outcomes, over: dict[tuple[str, str], list[Scope]]) -> list[Row]:
+    """Return the arms of one study against its base, where they are to be set against it."""
+    plan = config.studies[study]
+    compared = [arm for arm in plan.in_order() if arm == plan.base or "gain_over_base" in plan.rivals(arm)]
+    found = {arm: outcomes[study, arm] for arm in compared}
+    (targets,) = (scope for scope in over[study, plan.base] if scope.name == "targets")
+    rows = comparison_rows(plan.base, found, targets, plan.analysis.confidence)
+    return [{"study": study, "split": plan.split} | row for row in rows]
 
 
 def _seeds(plan: Study, study: str, arm: str, found: ArmOutcomes, over: list[Scope]) -> list[Row]:

@@ -28,12 +28,14 @@ def read_lines(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path} is not valid JSON lines ({error}); delete it and run again") from error
 
 
-def rl_row(manifest: Manifest, study: str, arm: str, seed: int) -> Row:
-    """Return the counts of one RL run, or the row of a missing one."""
+def rl_row(manifest: Manifest, study: str, arm: str, seed: int, recipe: Recipe) -> Row:
+    """Return the counts of one RL run, or the row of a missing one; raises ValueError where it did not draw what `recipe` says."""
     rollouts_path, metrics_path = (manifest.path(study, arm, seed, role) for role in ("rollouts", "rl_metrics"))
     if rollouts_path is None or metrics_path is None:
         return {"seed": seed, "status": "missing"}
     rollouts, metrics = pd.read_parquet(rollouts_path), read_lines(metrics_path)
+    if len(rollouts) != recipe.rl.rollouts:
+        raise ValueError(f"{rollouts_path} holds {len(rollouts)} rollouts, but the recipe of {study}/{arm} draws {recipe.rl.rollouts}")
     spread = rollouts.groupby("group")["reward"].nunique() > 1
     return {
         "seed": seed,

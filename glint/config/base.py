@@ -23,6 +23,13 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w-]*$", max_length=64)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+class Slice(Strict):
+    """The part of a recipe that one job reads."""
+
+    seed: Seed
+    """Training seed of the job."""
+
+
 def canonical_json(node: BaseModel) -> str:
     """One text for one meaning: every default filled in, keys sorted, no white space."""
     return json.dumps(node.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))

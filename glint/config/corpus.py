@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from glint.config.base import Positive, Seed, Strict
+from glint.config.base import Positive, Seed, Slice, Strict
 
 ALL_FAMILIES = ("increment", "double", "square", "absolute", "nonnegative", "even", "reverse", "list_sum")
 
@@ -28,8 +28,7 @@ class CorpusRecipe(Strict):
     """Seed of dev, confirm and final: all training seeds meet the same tasks, so seeds and tasks are crossed."""
 
 
-class CorpusJob(Strict):
+class CorpusJob(Slice):
     """Draw the examples of one training seed."""
 
     corpus: CorpusRecipe
-    seed: Seed

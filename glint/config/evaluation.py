@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from glint.config.base import Positive, Rate, Seed, Strict
+from glint.config.base import Positive, Rate, Slice, Strict
 from glint.config.execution import ExecutionRecipe
 
 
@@ -34,7 +34,7 @@ class EvaluationRecipe(Strict):
         return self
 
 
-class EvaluateJob(Strict):
+class EvaluateJob(Slice):
     """Ask checkpoints for completions of the tasks of one split, and judge them."""
 
     evaluation: EvaluationRecipe
@@ -44,6 +44,7 @@ class EvaluateJob(Strict):
     """Whether sampled completions are drawn beside the greedy one."""
     families: tuple[str, ...] = ()
     """Families asked; empty: all of the corpus."""
+    tasks_per_family: Positive | None = None
+    """Tasks of the split a family, the first ones; none: all."""
     checkpoints: tuple[str, ...] = ()
     """Names of the checkpoints asked; empty: the selected start alone."""
-    seed: Seed

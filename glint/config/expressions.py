@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from glint.config.base import Positive, Seed, Strict
+from glint.config.base import Positive, Seed, Slice, Strict
 from glint.config.execution import ExecutionRecipe
 from glint.config.model import ModelRecipe
 from glint.config.pretraining import PretrainingRecipe
@@ -67,14 +67,13 @@ class ExpressionsRecipe(Strict):
         return self
 
 
-class ExpressionsJob(Strict):
+class ExpressionsJob(Slice):
     """Draw the examples of one seed, train a model on them from random weights, and score it at every checkpoint."""
 
     model: ModelRecipe
     pretraining: PretrainingRecipe
     expressions: ExpressionsRecipe
     execution: ExecutionRecipe
-    seed: Seed
 
     @classmethod
     def of(cls, recipe: "Recipe", seed: int) -> Self:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from glint.config.base import Decay, Natural, Positive, Rate, Seed, Strict, Weight
+from glint.config.base import Decay, Natural, Positive, Rate, Seed, Slice, Strict, Weight
 from glint.config.execution import ExecutionRecipe
 from glint.config.model import ModelRecipe
 
@@ -72,13 +72,12 @@ class PretrainingRecipe(Strict):
         return self
 
 
-class PretrainJob(Strict):
+class PretrainJob(Slice):
     """Train one seed from random weights to `steps`, keeping `checkpoints`."""
 
     model: ModelRecipe
     pretraining: PretrainingRecipe
     execution: ExecutionRecipe
-    seed: Seed
     steps: Positive
     checkpoints: tuple[Natural, ...]
 

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from glint.config.base import Decay, Positive, Rate, Seed, Strict, Weight
+from glint.config.base import Decay, Positive, Rate, Slice, Strict, Weight
 from glint.config.execution import ExecutionRecipe
 
 
@@ -44,6 +44,8 @@ class RLRecipe(Strict):
 
     families: tuple[str, ...] = Field(default=("increment", "double", "even"), min_length=1)
     """Families whose prompts are trained."""
+    tasks_per_family: Positive | None = None
+    """RL tasks a family that give the prompts, the first ones; none: all."""
     groups: Positive = 96
     """Prompts, one group each, in an order shuffled by the seed."""
     group_size: int = Field(default=16, ge=2)
@@ -91,6 +93,11 @@ class RLRecipe(Strict):
     checkpoint_every: Positive = 24
     """Groups between checkpoints."""
 
+    @property
+    def rollouts(self) -> int:
+        """Return the completions that a run draws."""
+        return self.groups * self.group_size
+
     def checkpoints(self) -> tuple[int, ...]:
         """Return the group counts at which a checkpoint is written; the last group is always one."""
         return tuple(sorted({*range(self.checkpoint_every, self.groups + 1, self.checkpoint_every), self.groups}))
@@ -104,9 +111,8 @@ class RLRecipe(Strict):
         return self
 
 
-class RLJob(Strict):
+class RLJob(Slice):
     """Reinforcement learning of one arm and one seed."""
 
     rl: RLRecipe
     execution: ExecutionRecipe
-    seed: Seed

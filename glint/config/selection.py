@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from glint.config.base import Positive, Seed, Share, Strict
+from glint.config.base import Positive, Share, Slice, Strict
 
 
 class SelectionRecipe(Strict):
@@ -24,9 +24,8 @@ class SelectionRecipe(Strict):
         return self
 
 
-class SelectJob(Strict):
+class SelectJob(Slice):
     """Choose the checkpoint from which RL starts."""
 
     selection: SelectionRecipe
     candidates: tuple[Positive, ...]
-    seed: Seed

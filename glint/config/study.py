@@ -12,6 +12,8 @@ SECTIONS = {
     "pretraining": ("model", "pretraining", "expressions"),
 }
 """Parts of the recipe that the arms of a study may change, by the study's kind: those that its jobs read."""
+RL_ONLY = ("start_seed", "split", "tasks_per_family", "curve")
+RL_ONLY_ANALYSIS = ("metric", "families", "control", "equal_rollouts")
 
 
 class Arm(Strict):
@@ -67,6 +69,8 @@ class Analysis(Strict):
     """A claim of no difference replicates if our interval lies within plus or minus this."""
     control: str | None = None
     """Arm that must gain nothing (the negative control)."""
+    equal_rollouts: bool = False
+    """Refuse arms of a study of kind rl that draw more or fewer completions (groups x group_size) than the others."""
 
 
 class Study(Strict):
@@ -81,9 +85,15 @@ class Study(Strict):
     arms: dict[Name, Arm] = Field(min_length=1)
     """Conditions by name; an empty arm is the base recipe itself."""
     seeds: tuple[Seed, ...] = Field(min_length=1)
-    """Training seeds; each is its own pretraining and its own RL."""
+    """Training seeds; each is its own pretraining and its own RL, unless start_seed is given."""
+    start_seed: Seed | None = None
+    """Seed whose corpus, pretraining and selected checkpoint all seeds of an rl study share; each is then its own RL alone."""
     split: Literal["dev", "confirm", "final"] = "confirm"
     """Where the reported evaluation happens."""
+    tasks_per_family: Positive | None = None
+    """Tasks of that split a family, the first ones; none: all."""
+    curve: bool = True
+    """Whether every RL checkpoint is asked for dev tasks too."""
     analysis: Analysis = Field(default_factory=Analysis)
     """The plan."""
 
@@ -129,7 +139,8 @@ class Study(Strict):
             return self
         if not self.analysis.contrasts:
             raise ValueError("analysis.contrasts is empty: a study of kind pretraining says which arms it compares, and at which steps")
-        for node, name in ((self, "split"), (self.analysis, "metric"), (self.analysis, "families"), (self.analysis, "control")):
-            if getattr(node, name) != type(node).model_fields[name].default:
-                raise ValueError(f"{name} means nothing in a study of kind pretraining; leave it out")
+        for node, names in ((self, RL_ONLY), (self.analysis, RL_ONLY_ANALYSIS)):
+            for name in names:
+                if getattr(node, name) != type(node).model_fields[name].default:
+                    raise ValueError(f"{name} means nothing in a study of kind pretraining; leave it out")
         return self

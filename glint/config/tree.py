@@ -60,11 +60,18 @@ class Recipe(Strict):
                 f"pretraining.batch {plan.batch} x {longest} steps need {plan.batch * longest} examples, "
                 f"but corpus.pretrain_examples is {corpus.pretrain_examples}"
             )
-        prompts = len(self.rl.families) * corpus.rl_tasks_per_family
-        if self.rl.groups > prompts:
+        return self
+
+    @model_validator(mode="after")
+    def _prompts_suffice(self) -> Self:
+        rl, there = self.rl, self.corpus.rl_tasks_per_family
+        if rl.tasks_per_family is not None and rl.tasks_per_family > there:
+            raise ValueError(f"rl.tasks_per_family {rl.tasks_per_family} exceeds corpus.rl_tasks_per_family {there}")
+        name, each = ("corpus.rl_tasks_per_family", there) if rl.tasks_per_family is None else ("rl.tasks_per_family", rl.tasks_per_family)
+        prompts = len(rl.families) * each
+        if rl.groups > prompts:
             raise ValueError(
-                f"rl.groups {self.rl.groups} exceeds the {prompts} prompts there are: "
-                f"{len(self.rl.families)} rl.families x corpus.rl_tasks_per_family {corpus.rl_tasks_per_family}"
+                f"rl.groups {rl.groups} exceeds the {prompts} prompts there are: {len(rl.families)} rl.families x {name} {each}"
             )
         return self
 
@@ -120,8 +127,11 @@ class Config(Strict):
             _check_sections(f"{key}.arms.{name}", study, arm)
             if study.kind == "rl":
                 _check_analysis(f"{key}.analysis", study, recipe)
+                _check_tasks(key, study, recipe)
             else:
                 _check_expressions(f"{key}.arms.{name}", study, base, recipe)
+        if study.analysis.equal_rollouts:
+            _check_rollouts(key, {name: recipe for recipe, name in seen.items()})
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -182,6 +192,19 @@ def _check_analysis(key: str, study: Study, recipe: Recipe) -> None:
     _check_families(f"{key}.families", study.analysis.families, recipe.corpus.families)
     if study.analysis.metric == "pass8" and 8 not in recipe.evaluation.k:
         raise ValueError(f"{key}.metric pass8 needs 8 among evaluation.k, which is {list(recipe.evaluation.k)}")
+
+
+def _check_tasks(key: str, study: Study, recipe: Recipe) -> None:
+    there = getattr(recipe.corpus, f"{study.split}_tasks_per_family")
+    if study.tasks_per_family is not None and study.tasks_per_family > there:
+        raise ValueError(f"{key}.tasks_per_family {study.tasks_per_family} exceeds corpus.{study.split}_tasks_per_family {there}")
+
+
+def _check_rollouts(key: str, recipes: dict[str, Recipe]) -> None:
+    budgets = {name: recipe.rl.rollouts for name, recipe in recipes.items()}
+    if len(set(budgets.values())) > 1:
+        each = ", ".join(f"{name} {rollouts}" for name, rollouts in budgets.items())
+        raise ValueError(f"{key}.analysis.equal_rollouts: the arms draw different numbers of completions ({each})")
 
 
 def _check_sections(key: str, study: Study, arm: Arm) -> None:

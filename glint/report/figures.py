@@ -13,6 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from glint.files import write_text
 from glint.report.contrast_figures import contrasts, forgetting
 from glint.report.results import HEADLINE, Results
+from glint.report.rivals import arms
 from glint.report.svg import FIRST, INK, PUBLISHED, SECOND, THIRD, drawing, to_svg
 from glint.report.wording import metric_name
 
@@ -120,6 +121,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "rl": rl,
     "before_after": before_after,
     "families": families,
+    "arms": arms,
     "contrasts": contrasts,
     "forgetting": forgetting,
     "claims": claims,

@@ -13,6 +13,7 @@ from glint.report import contrasts, honesty, wording
 from glint.report import tables as views
 from glint.report.figures import NAMES
 from glint.report.results import HEADLINE, Results
+from glint.report.rivals import Solved, against_base, others
 
 
 def render(config: Config, tables: Path, claims: Path, figures: Path, out: Path) -> None:
@@ -70,6 +71,11 @@ def _several(arms: dict[str, Any]) -> list[str]:
     return [name for name, arm in arms.items() if arm.several_changes]
 
 
+def _rivals(config: Config, results: Results, study: str) -> dict[str, Any]:
+    solved = Solved.of_study(results, study)
+    return {"arms": views.arms(results, config, study), "solved": solved, "against_base": against_base(results, solved)}
+
+
 def _contrasts(results: Results, study: str) -> dict[str, Any]:
     return {
         "held_out": contrasts.comparisons(results, study, "held_out"),
@@ -83,7 +89,8 @@ def _contrasts(results: Results, study: str) -> dict[str, Any]:
 def _tables(config: Config, results: Results) -> dict[str, Any]:
     return {
         "claims": views.claims(results),
-        "arms": {name: views.arms(results, config, name) for name, study in config.studies.items() if study.kind == "rl"},
+        "arms": views.arms(results, config, results.study),
+        "rl_studies": {name: _rivals(config, results, name) for name in others(results)},
         "pretraining_studies": {name: _contrasts(results, name) for name, study in config.studies.items() if study.kind == "pretraining"},
         "outcomes": views.outcomes(results),
         "families": views.families(results),

@@ -35,13 +35,17 @@ def claims(results: Results) -> list[tuple[str, Table]]:
 
 def _claim(row: pd.Series) -> tuple[str, ...]:
     difference = row["rule"] in ("effect", "no_difference")
-    say = whole if row["unit"] == "count" else points if difference else share
+    say = _p if row["unit"] == "p" else whole if row["unit"] == "count" else points if difference else share
     published = say(row["published"])
     if not pd.isna(row["of"]) and not difference:
         published = f"{published} ({count(round(row['published'] * row['of']), row['of'])})"
-    ends = "" if row["rule"] in ("constant", "design") else interval(row["low"], row["high"], signed=difference)
+    ends = "" if row["rule"] in ("constant", "design", "no_significance") else interval(row["low"], row["high"], signed=difference)
     note = "" if pd.isna(row["note"]) else row["note"]
     return (f"{row['says']}\n{row['id']}", published, say(row["ours"]), ends, str(row["n"]), row["verdict"], note)
+
+
+def _p(value: float) -> str:
+    return f"p {value:.3g}"
 
 
 def arms(results: Results, config: Config, study: str) -> Table:

@@ -1,6 +1,7 @@
 """The replication verdict: one written rule a kind of claim, fixed before the run. Every function is pure."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 Verdict = Literal["replicated", "not replicated", "undecided"]
@@ -44,6 +45,14 @@ def judge_count(published: float, low: float, high: float) -> Verdict:
     if math.isnan(low):
         return "undecided"
     return "replicated" if low <= published <= high else "not replicated"
+
+
+def judge_no_significance(p_values: Sequence[float], alpha: float) -> Verdict:
+    """A test that found nothing: replicated where ours reaches `alpha` in no seed, not replicated where it does in all, else undecided."""
+    found = [p < alpha for p in p_values]
+    if not any(found):
+        return "replicated"
+    return "not replicated" if all(found) else "undecided"
 
 
 def misses_half(published: float, low: float, high: float) -> bool:

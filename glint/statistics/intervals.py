@@ -37,24 +37,33 @@ class CrossedBootstrap:
     ):
         self.seed_counts_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples).astype(float)
         self.task_counts_BT = _task_counts(np.asarray(families_T), rng, resamples, resample_families).astype(float)
+        self._counts: dict[bytes, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     def interval(self, values_ST: ArrayLike, *, tasks_T: ArrayLike | None = None, confidence: float = 0.95) -> Interval:
         """Return the mean over seeds and tasks with its percentile interval; the mask `tasks_T` restricts it to some tasks.
 
         One seed has no spread between seeds: the ends are NaN. Values that are all equal give that value as both ends.
         """
-        columns = slice(None) if tasks_T is None else np.asarray(tasks_T, dtype=bool)
-        values_ST = np.asarray(values_ST, dtype=float)[:, columns]
+        values_ST = np.asarray(values_ST, dtype=float)
+        mask_T = np.ones(values_ST.shape[1], dtype=bool) if tasks_T is None else np.asarray(tasks_T, dtype=bool)
+        values_ST = values_ST[:, mask_T]
         estimate = float(values_ST.mean())
         if len(values_ST) < 2:
             return Interval(estimate, np.nan, np.nan)
         if np.ptp(values_ST) == 0:  # rounding of the division below must not show as a spread
             return Interval(estimate, estimate, estimate)
-        counts_BT = self.task_counts_BT[:, columns]
-        totals_B = np.einsum("bt,bt->b", self.seed_counts_BS @ values_ST, counts_BT)
-        means_B = totals_B / (len(values_ST) * counts_BT.sum(axis=1))
+        counts_BT, tasks_B = self._task_counts(mask_T)
+        means_B = np.einsum("bs,bs->b", counts_BT @ values_ST.T, self.seed_counts_BS) / (len(values_ST) * tasks_B)
         low, high = np.quantile(means_B, [(1 - confidence) / 2, (1 + confidence) / 2])
         return Interval(estimate, float(low), float(high))
+
+    def _task_counts(self, mask_T: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the counts of the tasks of `mask_T`, and their sum, in each draw; cut out once for the many outcomes of one mask."""
+        key = mask_T.tobytes()
+        if key not in self._counts:
+            counts_BT = self.task_counts_BT[:, mask_T]
+            self._counts[key] = counts_BT, counts_BT.sum(axis=1)
+        return self._counts[key]
 
 
 def _task_counts(families_T: NDArray[np.str_], rng: np.random.Generator, resamples: int, resample_families: bool) -> NDArray[np.int64]:

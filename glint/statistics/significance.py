@@ -1,5 +1,6 @@
 """Tests: exact sign flips over paired seeds, exact McNemar over tasks, Holm's correction."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,14 @@ def mcnemar(before_T: ArrayLike, after_T: ArrayLike) -> McNemar:
     losses = int((before_T & ~after_T).sum())
     p = stats.binomtest(min(gains, losses), gains + losses).pvalue if gains + losses else 1.0
     return McNemar(gains, losses, float(p))
+
+
+def discordant_needed(alpha: float, comparisons: int) -> int:
+    """Return the fewest tasks, all of them turned the same way, that McNemar's test calls significant as the best of so many tests.
+
+    Holm multiplies the smallest p by the number of tests, and n such tasks have p = 2 / 2^n.
+    """
+    return math.ceil(math.log2(2 * comparisons / alpha))
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:

@@ -64,7 +64,8 @@ class GroupTrainer:
         self.policy = checkpoint.load([start], self.device, self.dtype).freeze(recipe.scope)
         self.reference = copy.deepcopy(self.policy).freeze() if recipe.kl.weight else None
         self.optimiser = self._optimiser()
-        self.tasks = ordered_prompts(read_tasks(examples, "rl", recipe.families), recipe.groups, job.seed)
+        tasks = read_tasks(examples, "rl", recipe.families, recipe.tasks_per_family)
+        self.tasks = ordered_prompts(tasks, recipe.groups, job.seed)
         self.replay = _replay_rows(examples, tokens, recipe) if recipe.replay.weight else []
         self.group = 0
         self.seconds = 0.0

@@ -246,3 +246,33 @@ def test_any_value_in_a_pretraining_study_is_valid_or_one_sentence(path, value):
 @given(data=trees)
 def test_any_data_is_one_sentence(data):
     assert "\n" not in outcome(data)
+
+
+SCREEN = changed("studies.main.analysis", {"equal_rollouts": True}, changed("recipes.main.rl", {"groups": 16, "group_size": 8}))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "parts"),
+    [
+        ("studies.main.arms.small", {"rl": {"group_size": 4}}, ["studies.main.analysis.equal_rollouts", "published 128", "small 64"]),
+        ("studies.main.tasks_per_family", 9, ["studies.main.tasks_per_family 9 exceeds corpus.confirm_tasks_per_family 8"]),
+        ("recipes.main.rl.tasks_per_family", 33, ["rl.tasks_per_family 33 exceeds corpus.rl_tasks_per_family 32"]),
+        ("recipes.main.rl.tasks_per_family", 5, ["rl.groups 16 exceeds the 15 prompts", "3 rl.families x rl.tasks_per_family 5"]),
+    ],
+)
+def test_a_screen_that_does_not_fit_is_one_sentence(path, value, parts):
+    with pytest.raises(ConfigError) as error:
+        load(changed(path, value, SCREEN))
+    assert all(part in str(error.value) for part in parts)
+
+
+def test_equal_budgets_of_other_shapes_are_taken():
+    arm = {"rl": {"groups": 32, "group_size": 4}, "several_changes": "the budget stays"}
+    assert load(changed("studies.main.arms.small", arm, SCREEN)).studies["main"].analysis.equal_rollouts
+
+
+@pytest.mark.parametrize(("name", "value"), [("start_seed", 42), ("tasks_per_family", 4), ("curve", False)])
+def test_a_pretraining_study_refuses_what_only_rl_reads(name, value):
+    good = changed("recipes", {"main": {}, "mini": {"pretraining": {"steps": 200, "batch": 24}}})
+    with pytest.raises(ConfigError, match=f"{name} means nothing in a study of kind pretraining"):
+        load(changed("studies.order", ORDER | {name: value}, good))

@@ -158,3 +158,27 @@ def test_a_job_the_config_does_not_ask_for_is_a_key_error():
         plan().job("rl", "0" * 12, "42")
     job = next(iter(plan().jobs))
     assert plan().job(*job).id == Id(*job)
+
+
+def test_seeds_that_share_a_start_share_its_jobs_and_those_of_other_studies():
+    screen = {"question": "Which?", "arms": {"standard": {}, "cold": {"rl": {"temperature": 0.2}}}, "seeds": [1, 2], "start_seed": 42}
+    shared = Plan(load(BASE | {"studies": BASE["studies"] | {"screen": screen | {"curve": False}}}))
+    own = {run.seed: run.stages for run in shared.runs if run.study == "screen" and run.arm == "standard"}
+    main = next(run.stages for run in shared.runs if run.study == "main" and run.arm == "published" and run.seed == 42)
+    for stage in ("corpus", "pretrain", "evaluate/pretraining", "select", "evaluate/before"):
+        assert own[1][stage] == own[2][stage] == main[stage]
+    assert "evaluate/curve" not in own[1]
+    assert shared.jobs[own[1]["rl"]].sources == {stage: main[stage] for stage in ("corpus", "pretrain", "select")}
+
+
+def test_a_run_from_the_start_of_another_seed_is_another_job_than_one_from_its_own():
+    def rl(start):
+        of = plan(seeds=[7], start_seed=start)
+        return of.stage("rl")[0].id
+
+    assert len({rl(None), rl(42), rl(43)}) == 3
+    assert rl(7) == rl(None)
+
+
+def test_fewer_tasks_of_the_split_change_the_reported_evaluation_alone():
+    assert different(plan(), plan(tasks_per_family=4)) == {"evaluate/before", "evaluate/after"}

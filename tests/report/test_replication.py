@@ -114,3 +114,10 @@ def test_bad_claims_are_refused_in_one_sentence(tmp_path):
     path.write_text(f"source: s\nclaims:\n{row}{row}")
     with pytest.raises(ValueError, match="claims a are given twice"):
         load_claims(path)
+
+
+def test_a_test_that_found_nothing_carries_what_it_could_have_found():
+    one = claim("no_significance", 1.0, source={"column": "p_holm"})
+    ours = judged(one, [{"p_holm": p, "needed": 9} for p in (1.0, 0.4, 0.8)])
+    assert (ours.ours, ours.n, ours.verdict) == (0.4, 3, "replicated")
+    assert ours.note == "significant only from 9 tasks on that one arm alone solves"

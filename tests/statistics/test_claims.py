@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from glint.statistics.claims import judge_constant, judge_count, judge_design, judge_effect, judge_null, misses_half
+from glint.statistics.claims import judge_constant, judge_count, judge_design, judge_effect, judge_no_significance, judge_null, misses_half
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,11 @@ def test_design(ours, verdict):
 )
 def test_misses_half(published, low, high, missed):
     assert misses_half(published, low, high) is missed
+
+
+@pytest.mark.parametrize(
+    ("p_values", "verdict"),
+    [([1.0, 0.3], "replicated"), ([0.05], "replicated"), ([0.01, 0.3], "undecided"), ([0.01, 0.04], "not replicated")],
+)
+def test_no_significance(p_values, verdict):
+    assert judge_no_significance(p_values, 0.05) == verdict

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from glint.statistics.significance import EXACT_FLIPS, holm, mcnemar, sign_flip
+from glint.statistics.significance import EXACT_FLIPS, discordant_needed, holm, mcnemar, sign_flip
 
 
 def enumerate_flips(differences):
@@ -61,3 +61,13 @@ def test_mcnemar_without_a_change_is_one():
 
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+@pytest.mark.parametrize(("comparisons", "needed"), [(1, 6), (2, 7), (7, 9)])
+def test_fewer_tasks_than_needed_are_never_significant(comparisons, needed):
+    def best(tasks):
+        found = mcnemar([False] * tasks, [True] * tasks).p
+        return holm([found, *[1.0] * (comparisons - 1)])[0]
+
+    assert discordant_needed(0.05, comparisons) == needed
+    assert best(needed) <= 0.05 < best(needed - 1)

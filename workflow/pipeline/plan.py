@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from glint.config.base import Strict, canonical_json
+from glint.config.base import Slice, canonical_json
 from glint.config.corpus import CorpusJob
 from glint.config.evaluation import EvaluateJob, EvaluationRecipe
 from glint.config.expressions import ExpressionsJob
@@ -29,13 +29,17 @@ class Id(NamedTuple):
     """Digest of all that decides the result except the seed: the job's own recipe and the keys of its sources."""
     seed: int
 
+    def seen_from(self, seed: int) -> str:
+        """Return what a job of `seed` that reads this one names it by: the key, and the seed where it is another."""
+        return self.key if self.seed == seed else f"{self.key} of seed {self.seed}"
+
 
 @dataclass(frozen=True)
 class Job:
     """One job of the pipeline."""
 
     id: Id
-    slice: Strict
+    slice: Slice
     """The part of the recipe that the job reads."""
     sources: dict[str, Id]
     """The jobs whose results it reads, by stage."""
@@ -63,7 +67,7 @@ class Plan:
         self.config = config
         self.jobs: dict[Id, Job] = {}
         self.runs = [
-            Run(study, arm, seed, self._add_run(_steps(plan, resolve(config, study, arm), seed), seed))
+            Run(study, arm, seed, self._add_run(_steps(plan, resolve(config, study, arm), seed)))
             for study, plan in sorted(config.studies.items())
             for arm in sorted(plan.arms)
             for seed in sorted(plan.seeds)
@@ -106,15 +110,15 @@ class Plan:
             property_inputs=min(recipe.evaluation.property_inputs for recipe in recipes),
         )
 
-    def _add_run(self, steps: "Steps", seed: int) -> dict[str, Id]:
+    def _add_run(self, steps: "Steps") -> dict[str, Id]:
         stages: dict[str, Id] = {}
         for stage, (slice_, sources) in steps.items():
-            stages[stage] = self._add(stage, slice_, {name: stages[name] for name in sources}, seed)
+            stages[stage] = self._add(stage, slice_, {name: stages[name] for name in sources})
         return stages
 
-    def _add(self, stage: str, slice_: Strict, sources: dict[str, Id], seed: int) -> Id:
+    def _add(self, stage: str, slice_: Slice, sources: dict[str, Id]) -> Id:
         """Add a job, or extend the one that is already there to what this run needs as well."""
-        job = Job(Id(stage, _key(slice_, sources), seed), slice_, sources)
+        job = Job(Id(stage, _key(slice_, sources), slice_.seed), slice_, sources)
         known = self.jobs.get(job.id)
         self.jobs[job.id] = job if known is None else replace(job, slice=_extended(known.slice, slice_))
         return job.id
@@ -140,7 +144,7 @@ ROLES = {
 }
 """Where the file of each role of the manifest lies: stage and name."""
 
-Steps = dict[str, tuple[Strict, tuple[str, ...]]]
+Steps = dict[str, tuple[Slice, tuple[str, ...]]]
 """The stages of one run in order, each with its slice of the recipe and the stages it reads."""
 
 
@@ -148,37 +152,42 @@ def _steps(study: Study, recipe: Recipe, seed: int) -> Steps:
     """Return what one seed of one arm goes through, by the kind of its study."""
     if study.kind == "pretraining":
         return {"expressions": (ExpressionsJob.of(recipe, seed), ())}
-    return _rl_steps(recipe, seed, study.split)
+    return _rl_steps(study, recipe, seed)
 
 
-def _rl_steps(recipe: Recipe, seed: int, split: str) -> Steps:
-    pretraining = PretrainJob.of(recipe, seed)
+def _rl_steps(study: Study, recipe: Recipe, seed: int) -> Steps:
+    """Return the stages of an rl study: those up to the start of RL have the seed that its runs share, where they share one."""
+    first = seed if study.start_seed is None else study.start_seed
     groups = tuple(f"groups-{count:03d}" for count in recipe.rl.checkpoints())
-    steps = tuple(f"step-{step:04d}" for step in pretraining.checkpoints)
-
-    def ask(split: str, checkpoints: tuple[str, ...] = (), sampled: bool = True, families: tuple[str, ...] = ()) -> EvaluateJob:
-        return EvaluateJob(
-            evaluation=_asked(recipe.evaluation, sampled),
-            execution=recipe.execution,
-            split=split,
-            sampled=sampled,
-            families=families,
-            checkpoints=checkpoints,
-            seed=seed,
-        )
-
     start = ("corpus", "pretrain", "select")
+    which: dict[str, Any] = {"split": study.split, "tasks_per_family": study.tasks_per_family}
+    stages = _start_steps(recipe, first) | {
+        "rl": (RLJob(rl=recipe.rl, execution=recipe.execution, seed=seed), start),
+        "evaluate/before": (_ask(recipe, first, **which), start),
+        "evaluate/after": (_ask(recipe, seed, checkpoints=groups[-1:], **which), (*start, "rl")),
+    }
+    if study.curve:
+        curve = _ask(recipe, seed, split="dev", families=recipe.rl.families, checkpoints=("groups-000", *groups))
+        stages["evaluate/curve"] = (curve, (*start, "rl"))
+    return stages
+
+
+def _start_steps(recipe: Recipe, seed: int) -> Steps:
+    """Return what leads to a selected checkpoint."""
+    pretraining = PretrainJob.of(recipe, seed)
+    names = tuple(f"step-{step:04d}" for step in pretraining.checkpoints)
     selection = SelectJob(selection=recipe.selection, candidates=recipe.pretraining.candidates(), seed=seed)
     return {
         "corpus": (CorpusJob(corpus=recipe.corpus, seed=seed), ()),
         "pretrain": (pretraining, ("corpus",)),
-        "evaluate/pretraining": (ask("dev", steps, sampled=False), ("corpus", "pretrain")),
+        "evaluate/pretraining": (_ask(recipe, seed, split="dev", sampled=False, checkpoints=names), ("corpus", "pretrain")),
         "select": (selection, ("evaluate/pretraining",)),
-        "rl": (RLJob(rl=recipe.rl, execution=recipe.execution, seed=seed), start),
-        "evaluate/curve": (ask("dev", ("groups-000", *groups), families=recipe.rl.families), (*start, "rl")),
-        "evaluate/before": (ask(split), start),
-        "evaluate/after": (ask(split, groups[-1:]), (*start, "rl")),
     }
+
+
+def _ask(recipe: Recipe, seed: int, sampled: bool = True, **which: Any) -> EvaluateJob:
+    """Return the evaluation of `which` checkpoints on `which` tasks."""
+    return EvaluateJob(evaluation=_asked(recipe.evaluation, sampled), execution=recipe.execution, sampled=sampled, seed=seed, **which)
 
 
 def _asked(recipe: EvaluationRecipe, sampled: bool) -> EvaluationRecipe:
@@ -187,13 +196,13 @@ def _asked(recipe: EvaluationRecipe, sampled: bool) -> EvaluationRecipe:
     return recipe.model_copy(update={"k": (1,)} | ({} if sampled else defaults))
 
 
-def _key(slice_: Strict, sources: dict[str, Id]) -> str:
+def _key(slice_: Slice, sources: dict[str, Id]) -> str:
     own = slice_.model_dump(mode="json", exclude={"seed", *EXTENT})
-    text = json.dumps([own, {stage: source.key for stage, source in sources.items()}], sort_keys=True)
+    text = json.dumps([own, {stage: source.seen_from(slice_.seed) for stage, source in sources.items()}], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _extended(known: Strict, wanted: Strict) -> Strict:
+def _extended(known: Slice, wanted: Slice) -> Slice:
     ours, theirs = dict(known), dict(wanted)
     longer: dict[str, Any] = {}
     if "steps" in ours:
