@@ -16,6 +16,7 @@ from glint.config.tree import Config
 from glint.files import write_text
 from glint.statistics import claims as rules
 from glint.statistics.intervals import prediction_interval, wilson
+from glint.statistics.significance import discordant_needed
 
 COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "unit", "of", "section", "says", "note"]
 
@@ -185,7 +186,8 @@ def _judge_estimate(claim: Claim, rows: pd.DataFrame, margin: float) -> Comparis
 def _judge_test(rows: pd.DataFrame, column: str, alpha: float) -> Comparison:
     """Compare the smallest p of our seeds with what so few tasks could have shown at all."""
     p_values = rows[column]
-    power = f"significant only from {rows['needed'].max():.0f} tasks on that one arm alone solves" if "needed" in rows else ""
+    needed = rows["needed"].max() if column == "p_holm" else discordant_needed(alpha, 1)
+    power = f"significant only from {needed:.0f} tasks on that one arm alone solves"
     return Comparison(p_values.min(), len(rows), rules.judge_no_significance(p_values.tolist(), alpha), note=power)
 
 

@@ -121,3 +121,5 @@ def test_a_test_that_found_nothing_carries_what_it_could_have_found():
     ours = judged(one, [{"p_holm": p, "needed": 9} for p in (1.0, 0.4, 0.8)])
     assert (ours.ours, ours.n, ours.verdict) == (0.4, 3, "replicated")
     assert ours.note == "significant only from 9 tasks on that one arm alone solves"
+    raw = judged(claim("no_significance", 1.0, source={"column": "p"}), [{"p": 0.04, "needed": 9}])
+    assert (raw.verdict, raw.note) == ("not replicated", "significant only from 6 tasks on that one arm alone solves")
