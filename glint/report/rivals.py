@@ -81,8 +81,8 @@ def _cell(solved: Solved, arm: str, seed: int) -> str:
 def arms(results: Results) -> str:
     """Draw the share of tasks that each arm of the other rl studies solves: every seed, the mean and its interval, the published figure."""
     studies = [Solved.of_study(results, study) for study in others(results)]
-    height = 1.2 + sum(0.7 + 0.42 * len(solved.arms) for solved in studies)
-    with drawing("arms", height, rows=max(1, len(studies))) as (figure, panels):
+    heights = [0.9 + 0.36 * len(solved.arms) for solved in studies] or [1.0]
+    with drawing("arms", 1.2 + sum(heights), rows=len(heights), heights=heights) as (figure, panels):
         marked = [_panel(axes, results, solved) for axes, solved in zip(panels, studies, strict=False)]
         if studies:
             handles = [

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import Any
@@ -51,12 +51,15 @@ RC: dict[Any, Any] = {
 
 
 @contextmanager
-def drawing(name: str, height: float, rows: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Yield a figure with `rows` panels one below the other, in the house style; `name` salts the ids inside the SVG."""
+def drawing(name: str, height: float, rows: int = 1, heights: Sequence[float] | None = None) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Yield a figure with `rows` panels one below the other, in the house style; `name` salts the ids inside the SVG.
+
+    `heights` are those of the panels, relative to each other; none: all alike.
+    """
     with mpl.rc_context(RC | {"svg.hashsalt": name}):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
-        yield figure, list(figure.subplots(rows, 1, squeeze=False)[:, 0])
+        yield figure, list(figure.subplots(rows, 1, squeeze=False, height_ratios=heights)[:, 0])
 
 
 def to_svg(figure: Figure, name: str, title: str, description: str) -> str:
