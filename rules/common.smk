@@ -69,6 +69,12 @@ def source(stage, upstream, name):
     return lambda wildcards: f"{PLAN.folder(job_of(stage, wildcards).sources[upstream])}/{name}"
 
 
+def source_if(stage, upstream, name):
+    """Return an input function: as `source`, or nothing where the job has no such source."""
+    path = source(stage, upstream, name)
+    return lambda wildcards: path(wildcards) if upstream in job_of(stage, wildcards).sources else []
+
+
 def recipe(stage):
     """Return a params function: the slice of the recipe that the job reads, as one canonical text."""
     return lambda wildcards: job_of(stage, wildcards).recipe

@@ -14,6 +14,7 @@ TASKS_WITHIN_FAMILIES = "crossed bootstrap: seeds x tasks within families"
 FAMILIES_TOO = "crossed bootstrap: seeds x families x tasks"
 OVER_SEEDS = "Student's t: paired seeds"
 STRUCTURES_TOO = "crossed bootstrap: seeds x structures"
+IMAGES_TOO = "crossed bootstrap: seeds x images"
 
 
 @dataclass(frozen=True)
