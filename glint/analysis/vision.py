@@ -23,8 +23,8 @@ from glint.statistics.intervals import IMAGES_TOO
 from glint.tasks.digits import DIGITS, held_out
 from glint.tasks.tokenizer import VOCABULARY, decode
 
-METRICS = {"accuracy": "right", "loss": "loss"}
-"""Outcome of a comparison to the column of the predictions that it averages."""
+METRICS = {"accuracy": "right", "log_prob": "log_prob"}
+"""Outcome of a comparison, of which more is better, to the column of the predictions that it averages."""
 SHOWN = 2
 """Held-out images of each digit that the report shows."""
 RULE = f"the first {SHOWN} held-out images of each digit, the first complete seed, the first step at which the arms are compared"

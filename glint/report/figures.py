@@ -14,6 +14,7 @@ from glint.files import write_text
 from glint.report.contrast_figures import contrasts, forgetting
 from glint.report.results import HEADLINE, Results
 from glint.report.svg import FIRST, INK, PUBLISHED, SECOND, THIRD, drawing, to_svg
+from glint.report.vision_figures import images, vision
 from glint.report.wording import metric_name
 
 VERDICTS = {"replicated": ("o", FIRST), "not replicated": ("X", SECOND), "undecided": ("s", THIRD)}
@@ -122,6 +123,8 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "families": families,
     "contrasts": contrasts,
     "forgetting": forgetting,
+    "vision": vision,
+    "images": images,
     "claims": claims,
 }
 NAMES = tuple(FIGURES)

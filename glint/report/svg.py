@@ -51,12 +51,12 @@ RC: dict[Any, Any] = {
 
 
 @contextmanager
-def drawing(name: str, height: float, rows: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Yield a figure with `rows` panels one below the other, in the house style; `name` salts the ids inside the SVG."""
+def drawing(name: str, height: float, rows: int = 1, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Yield a figure and its panels, row by row, in the house style; `name` salts the ids inside the SVG."""
     with mpl.rc_context(RC | {"svg.hashsalt": name}):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
-        yield figure, list(figure.subplots(rows, 1, squeeze=False)[:, 0])
+        yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def to_svg(figure: Figure, name: str, title: str, description: str) -> str:
