@@ -65,20 +65,26 @@ class ArmRun:
         rows = self.predictions[self.predictions["step"] == step]
         return rows.pivot(index="seed", columns="image", values=column).astype(float)
 
+    def answers(self, seed: int, step: int) -> dict[Hashable, dict[Hashable, Any]]:
+        """Return the predictions of one seed at one step, by image."""
+        rows = self.predictions[(self.predictions["seed"] == seed) & (self.predictions["step"] == step)]
+        return rows.set_index("image").to_dict("index")
+
 
 def analyse(config: Config, manifest: Manifest, out: Path) -> None:
-    """Write a table a name of `COLUMNS` and `vision_images.json` into the folder `out`; without a vision study they hold nothing.
+    """Write a table a name of `COLUMNS`, and `vision_images.json` of the first study, into the folder `out`.
 
-    Raises ValueError for an arm without any complete seed, for seeds scored on other images, and for arms of unequal budget.
+    Without a vision study they are headers alone and null. Raises ValueError for an arm without any complete seed, for seeds scored on
+    other images, and for arms of unequal budget.
     """
     rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
-    shown = []
+    shown: Row | None = None
     for name, study in config.studies.items():
         if study.kind == "vision":
             runs = {arm: _read(manifest, name, arm, study) for arm in study.in_order()}
             rows["vision"] += [{"study": name} | row for run in runs.values() for row in seed_rows(run, study)]
             rows["vision_contrasts"] += [{"study": name} | row for row in contrast_rows(runs, name, study)]
-            shown.append(shown_images(runs, name, study, resolve(config, name, study.base).vision))
+            shown = shown or shown_images(runs, name, study, resolve(config, name, study.base).vision)
     for name, columns in COLUMNS.items():
         write_text(out / f"{name}.csv", csv_text(rows[name], columns, WHOLE))
     write_json(out / "vision_images.json", shown)
@@ -154,9 +160,7 @@ def shown_images(runs: dict[str, ArmRun], name: str, study: Study, recipe: Visio
     step = min(step for contrast in study.analysis.contrasts.values() for step in contrast.steps)
     images = held_out(recipe)
     chosen = [int(place) for digit in range(DIGITS) for place in np.flatnonzero(images.digits_N == digit)[:SHOWN]]
-    answers = {
-        arm: run.predictions.query("seed == @seed and step == @step").set_index("image").to_dict("index") for arm, run in runs.items()
-    }
+    answers = {arm: run.answers(seed, step) for arm, run in runs.items()}
     shown = [
         {
             "image": image,

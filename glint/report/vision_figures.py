@@ -55,8 +55,8 @@ def _learning(axes: Axes, scores: pd.DataFrame) -> list[str]:
 def images(results: Results) -> str:
     """Draw the held-out images that a rule has chosen, of the first vision study, with what each arm answers."""
     found = results.read_json("vision_images")
-    shown = found[0]["shown"] if found else []
-    arms = list(shown[0]["answers"]) if shown else []
+    shown = found["shown"] if found else []
+    arms = results.of_study("vision", found["study"])["arm"].unique().tolist() if found else []
     rows = max(1, -(-len(shown) // COLUMNS))
     with drawing("images", 0.6 + rows * (0.95 + 0.2 * len(arms)), rows=rows, columns=COLUMNS) as (figure, panels):
         for axes in panels:
