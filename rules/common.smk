@@ -117,6 +117,12 @@ def layers_of(wildcards, input):
     return " ".join(f"--{name} {shlex.quote(input[name])}" for name in ("selection", "trained") if name in input.keys())
 
 
+def start_of(wildcards, input):
+    """Return the flags for the checkpoint of the language model; none where its weights are random."""
+    names = ("pretrained", "selection") if input.selection else ()
+    return " ".join(f"--{name} {shlex.quote(str(input[name]))}" for name in names)
+
+
 def folder_of_input(name):
     """Return a params function: the folder in which the first file of the input `name` lies."""
     return lambda wildcards, input: os.path.dirname(input[name][0] if isinstance(input[name], list) else input[name])

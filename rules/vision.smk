@@ -5,12 +5,6 @@ ANALYSE_VISION = Command("analyse_vision", "--job {params.config:q} --out {param
 VISION = ["vision.csv", "vision_contrasts.csv", "vision_images.json"]
 
 
-def start_of(wildcards, input):
-    """Return the flags for the checkpoint of the language model; none where its weights are random."""
-    names = ("pretrained", "selection") if input.selection else ()
-    return " ".join(f"--{name} {shlex.quote(str(input[name]))}" for name in names)
-
-
 rule train_vision:
     """Train one seed of one arm to read digits in images, and score it on the way; a killed run starts anew."""
     input:

@@ -84,6 +84,7 @@ def _contrasts(results: Results, study: str) -> dict[str, Any]:
 
 def _vision(results: Results, study: str) -> dict[str, Any]:
     return {
+        "verdicts": vision.verdicts(results, study),
         "comparisons": vision.comparisons(results, study),
         "budgets": vision.budgets(results, study),
         "seeds": vision.seed_by_seed(results, study),

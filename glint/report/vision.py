@@ -26,11 +26,22 @@ def verdict(row: pd.Series) -> str:
     """Return which arm is better at the equal budget, by the interval that draws seeds and images."""
     if row["low"] > 0:
         return f"{row['arm']} is better"
-    return f"{row['against']} is better" if row["high"] < 0 else "cannot be told apart"
+    return f"{row['against']} is better" if row["high"] < 0 else f"{row['arm']} and {row['against']} cannot be told apart"
+
+
+def verdicts(results: Results, study: str) -> list[str]:
+    """Return a sentence for each planned comparison of accuracies: which arm is better, and by how much."""
+    rows = planned(results, study)
+    return [
+        f"After {whole(row['step'])} updates on {whole(row['images'])} images, {verdict(row)}: {row['arm']} {share(row['arm_mean'])}, "
+        f"{row['against']} {share(row['against_mean'])}, difference {points(row['estimate'])} "
+        f"{interval(row['low'], row['high'], signed=True)}"
+        for _, row in rows[rows["metric"] == "accuracy"].iterrows()
+    ]
 
 
 def comparisons(results: Results, study: str) -> Table:
-    """Return the planned comparisons of one study with their verdicts."""
+    """Return the planned comparisons of one study."""
     header = (
         "comparison",
         "outcome",
@@ -42,14 +53,14 @@ def comparisons(results: Results, study: str) -> Table:
         "seeds won",
     )
     rows = [_comparison(row) for _, row in planned(results, study).iterrows()]
-    return Table("Arms at an equal budget, on held-out images", (*header, "sign-flip p over seeds", "verdict"), rows, words=(1, 9))
+    return Table("Arms at an equal budget, on held-out images", (*header, "sign-flip p"), rows, words=(1,))
 
 
 def _comparison(row: pd.Series) -> tuple[str, ...]:
     shares = row["metric"] == "accuracy"
     say, both = (share, interval) if shares else (nats, nats_interval)
     return (
-        f"{row['arm']} less {row['against']}, {whole(row['step'])} updates on {whole(row['images'])} images",
+        f"{row['arm']} less {row['against']}, step {whole(row['step'])}",
         metric_name(row["metric"]),
         say(row["arm_mean"]),
         say(row["against_mean"]),
@@ -58,7 +69,6 @@ def _comparison(row: pd.Series) -> tuple[str, ...]:
         both(row["seeds_low"], row["seeds_high"], signed=True),
         f"{whole(row['seeds_won'])} of {whole(row['n_seeds'])}",
         p_value(row["p"], row["p_floor"]),
-        verdict(row),
     )
 
 

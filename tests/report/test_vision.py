@@ -176,7 +176,7 @@ def test_without_a_vision_study_the_tables_hold_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"), [(0.1, 0.2, "a is better"), (-0.2, -0.1, "b is better"), (-0.1, 0.2, "cannot be told apart")]
+    ("low", "high", "said"), [(0.1, 0.2, "a is better"), (-0.2, -0.1, "b is better"), (-0.1, 0.2, "a and b cannot be told apart")]
 )
 def test_the_verdict_is_the_side_of_zero_on_which_the_interval_lies(low, high, said):
     assert verdict(pd.Series({"low": low, "high": high, "arm": "a", "against": "b"})) == said
@@ -203,8 +203,8 @@ def test_the_page_shows_every_study_with_its_verdict_and_budget(analysed, report
     results = Results(analysed / "report", reported / "claims.csv")
     for study in synthetic.VISION_RECIPES:
         assert len(planned(results, study)) == 2
-    assert "faithful less direct_patch, 120 updates on 4,800 images" in text
-    assert "direct_patch is better" in text
+    assert "faithful less direct_patch, step 120" in text
+    assert "After 120 updates on 4,800 images, direct_patch is better: faithful" in text
     assert "60,924" in text
     assert "1.162" in text  # a published loss keeps its digits
 
