@@ -159,12 +159,19 @@ class Decoder(nn.Module):
         `head_only` cuts the gradient of the tied matrix through the input embedding. Where `cache` is a list,
         each layer appends its decode cache.
         """
-        if len(ids_N) != layout.tokens:
-            raise ValueError(f"{len(ids_N)} ids do not fill a layout of {layout.tokens} tokens")
-        weights = mixing_weights(*self._mixers())
+        return self.forward_embedded(self.embed(ids_N, head_only=head_only), layout, cache=cache)
+
+    def embed(self, ids_N: Tensor, *, head_only: bool = False) -> Tensor:
+        """Return the float32 rows [N, D] of the tied matrix that stand for `ids_N`; `head_only` cuts their gradient."""
         table = self.embedding.detach() if head_only else self.embedding
+        return nn.functional.embedding(ids_N, table).float()
+
+    def forward_embedded(self, newest_ND: Tensor, layout: Layout, *, cache: list[LinearState | SparseCache] | None = None) -> Hidden:
+        """Return the hidden states of packed tokens that are embedded already, in float32: rows of `embed`, or what takes their place."""
+        if len(newest_ND) != layout.tokens:
+            raise ValueError(f"{len(newest_ND)} tokens do not fill a layout of {layout.tokens} tokens")
+        weights = mixing_weights(*self._mixers())
         rows = Rows(layout, self._rotary(layout.prompt + layout.longest))
-        newest_ND = nn.functional.embedding(ids_N, table).float()
         bank = StreamBank(newest_ND, self.recipe.layers)
         usages = []
         matrices = self.matrices()
