@@ -219,6 +219,28 @@ def choose_experts(logits_NE: Array, experts_NJ: Array, weights_NJ: Array) -> No
 
 
 @elementwise
+def route(x_RD: Array, router_ED: Array, logits_RE: Array, experts_RJ: Array, weights_RJ: Array, used: Array) -> Any:
+    """Choose the experts of a few rows by a float32 router; write those in use, in rising order, to `used`, and return their number."""
+    x_D = np.empty(x_RD.shape[1], np.float32)
+    for r in range(x_RD.shape[0]):
+        for d in range(x_D.size):
+            x_D[d] = widen(x_RD[r, d])
+        for e in range(router_ED.shape[0]):
+            logits_RE[r, e] = narrow(dot(x_D, router_ED[e]), logits_RE[r, e])
+    choose_experts(logits_RE, experts_RJ, weights_RJ)
+    chosen_E = np.zeros(router_ED.shape[0], np.bool_)
+    for r in range(experts_RJ.shape[0]):
+        for j in range(experts_RJ.shape[1]):
+            chosen_E[experts_RJ[r, j]] = True
+    count = 0
+    for e in range(chosen_E.size):
+        if chosen_E[e]:
+            used[count] = e
+            count += 1
+    return count
+
+
+@elementwise
 def combine_experts(residual_RD: Array, y_ERD: Array, experts_RJ: Array, weights_RJ: Array, out_RD: Array) -> None:
     """Write residual + shared + sum_j weight_j y of expert j; the shared expert's come last in `y_ERD`."""
     shared_RD = y_ERD[y_ERD.shape[0] - 1]
