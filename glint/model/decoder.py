@@ -53,10 +53,10 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class DecodingWeights:
-    """What every decode step multiplies by, from the right, in the compute dtype; made when decoding begins."""
+    """What every decode step multiplies by, in the compute dtype; made when decoding begins."""
 
     matrices: list[tuple[Tensor, ...]]
-    """qkv, out, router, up and down of each layer."""
+    """qkv and out of each layer, transposed; its router, up and down."""
     mixing: list[Tensor]
     head_DV: Tensor
 
@@ -137,7 +137,7 @@ class Decoder(nn.Module):
         return [self._frozen.get(index) or block.cast(self.dtype) for index, block in self.layers()]
 
     def _decoding_weights(self) -> DecodingWeights:
-        matrices = [(*(x.t().contiguous() for x in own[:3]), *own[3:]) for own in self.matrices()]
+        matrices = [(*(x.t().contiguous() for x in own[:2]), *own[2:]) for own in self.matrices()]
         return DecodingWeights(matrices, mixing_weights(*self._mixers()), self.embedding.to(self.dtype).t().contiguous())
 
     def _rotary(self, longest: int) -> Rotary:
@@ -248,7 +248,7 @@ class Decoder(nn.Module):
             qkv_RX = rms_norm(x_RD, block.attention_norm, recipe.norm_epsilon, self.dtype) @ qkv
             h_RD = x_RD + attention.step(qkv_RX, cache.positions_R, rotary, cache.layers[index]) @ out
             normed_RD = rms_norm(h_RD, block.ffn_norm, recipe.norm_epsilon, self.dtype)
-            newest_RD = mixture_step(h_RD, normed_RD, normed_RD @ router, up, down, recipe.top_k)
+            newest_RD = mixture_step(h_RD, normed_RD, normed_RD @ router.t(), up, down, recipe.top_k)
         cache.positions_R += 1
         return rms_norm(read(newest_RD, cache.weights.mixing, bank, recipe.layers), self.final_norm, recipe.norm_epsilon, self.dtype)
 

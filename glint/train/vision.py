@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from glint.config.vision import VisionJob
-from glint.device import adamw, peak_mib, prepare
+from glint.device import peak_mib, prepare
 from glint.files import write_json, write_parquet, write_text
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
@@ -24,6 +24,7 @@ from glint.model.vision import VisionLanguageModel, count_all, with_image_ids
 from glint.randomness import torch_generator
 from glint.tasks.digits import Images, held_out, training_batch
 from glint.tasks.tokenizer import CONTROL_IDS, encode
+from glint.train.optimiser import adamw
 from glint.train.progress import Progress, receipt
 
 ROWS_AT_A_TIME = 50
