@@ -31,6 +31,7 @@ include: "rules/pretraining.smk"
 include: "rules/rl.smk"
 include: "rules/evaluation.smk"
 include: "rules/expressions.smk"
+include: "rules/vision.smk"
 include: "rules/report.smk"
 include: "rules/targets.smk"
 

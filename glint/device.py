@@ -3,7 +3,6 @@
 import ctypes
 import resource
 import sys
-from collections.abc import Iterable
 
 import torch
 
@@ -58,15 +57,9 @@ def keep_freed_memory() -> None:
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def adamw(
-    parameters: Iterable[torch.nn.Parameter] | list[dict[str, object]],
-    lr: float,
-    betas: tuple[float, float],
-    weight_decay: float,
-    device: torch.device,
-) -> torch.optim.AdamW:
-    """Return AdamW in its fused form, one pass over the parameters, which MPS lacks."""
-    return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=device.type != "mps")
+def fuses(device: torch.device) -> bool:
+    """Return whether PyTorch's AdamW has a fused form on `device`, one pass over the parameters; MPS lacks it."""
+    return device.type != "mps"
 
 
 def prepare(execution: ExecutionRecipe) -> tuple[torch.device, torch.dtype]:

@@ -25,6 +25,8 @@ Role = Literal[
     "expressions_receipt",
     "expression_scores",
     "expression_completions",
+    "vision_predictions",
+    "vision_receipt",
 ]
 
 

@@ -15,21 +15,27 @@ from glint.config.errors import sentence
 from glint.config.tree import Config
 from glint.files import write_text
 from glint.statistics import claims as rules
-from glint.statistics.intervals import prediction_interval, wilson
+from glint.statistics.intervals import Interval, prediction_interval, prediction_of_mean, wilson
 from glint.statistics.significance import discordant_needed
 
+UNITS = {"measure": "nats", "no_significance": "p"}
+"""Units of the rules that compare neither shares nor counts."""
 COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "unit", "of", "section", "says", "note"]
 
 
 class Source(Strict):
     """Where our value stands: one cell, or one cell a seed, of a table of the analysis."""
 
-    table: Literal["estimates", "seeds", "rl", "curves", "constants", "comparisons", "contrasts", "expressions"]
+    table: Literal[
+        "estimates", "seeds", "rl", "curves", "constants", "comparisons", "contrasts", "expressions", "vision", "vision_contrasts"
+    ]
     """Name of the CSV."""
     column: str
     """Column that holds the value."""
     per: str | None = None
     """Column to divide by, to make a share of a count."""
+    error: str | None = None
+    """Column of its standard error over the items of one seed (rule measure)."""
     where: dict[str, str | int] = Field(default_factory=dict)
     """Values that pick the rows."""
 
@@ -43,7 +49,7 @@ class Claim(Strict):
     """Heading under which the report lists it."""
     says: str
     """The claim in a few words."""
-    rule: Literal["constant", "design", "count", "effect", "no_difference", "no_significance", "majority"]
+    rule: Literal["constant", "design", "count", "measure", "effect", "no_difference", "no_significance", "majority"]
     """How the two are compared; docs/statistics.md has the rules."""
     published: float
     """The published figure, a count where `of` is given."""
@@ -59,9 +65,11 @@ class Claim(Strict):
     """Where our value stands."""
 
     @model_validator(mode="after")
-    def _count_has_units(self) -> Self:
+    def _spread_is_known(self) -> Self:
         if self.rule == "count" and self.units is None:
             raise ValueError(f"claim {self.id}: the rule count needs units, the independent tasks or groups behind the figure")
+        if self.rule == "measure" and self.source.error is None:
+            raise ValueError(f"claim {self.id}: the rule measure needs source.error, the column of the standard error")
         return self
 
     @property
@@ -129,7 +137,7 @@ def _row(claim: Claim, ours: Comparison) -> dict[str, object]:
         "n": ours.n,
         "verdict": ours.verdict,
         "rule": claim.rule,
-        "unit": "p" if claim.rule == "no_significance" else "share" if claim.of else "count",
+        "unit": UNITS.get(claim.rule, "share" if claim.of else "count"),
         "of": claim.of,
         "section": claim.section,
         "says": claim.says,
@@ -154,7 +162,10 @@ def judge(claim: Claim, table: pd.DataFrame, config: Config) -> Comparison:
         case "majority":
             return _judge_majority(claim, rows, plan.confidence)
         case "count":
-            return _judge_count(claim, _values(claim, rows), plan.confidence)
+            assert claim.units is not None
+            return _judge_figure(prediction_interval(_values(claim, rows), claim.units, plan.confidence), claim, len(rows))
+        case "measure":
+            return _judge_figure(prediction_of_mean(_values(claim, rows), rows[claim.source.error], plan.confidence), claim, len(rows))
         case "constant" | "design":
             return _judge_value(claim, _values(claim, rows))
 
@@ -199,12 +210,11 @@ def _judge_majority(claim: Claim, rows: pd.DataFrame, confidence: float) -> Comp
     return Comparison(interval.estimate, int(row["n_seeds"]), verdict, interval.low, interval.high)
 
 
-def _judge_count(claim: Claim, values: pd.Series, confidence: float) -> Comparison:
-    assert claim.units is not None
-    interval = prediction_interval(values, claim.units, confidence)
+def _judge_figure(interval: Interval, claim: Claim, seeds: int) -> Comparison:
+    """Compare a figure of a single run with our prediction for one more seed."""
     verdict = rules.judge_count(claim.share, interval.low, interval.high)
-    note = "one seed shows no spread between seeds" if len(values) == 1 else ""
-    return Comparison(interval.estimate, len(values), verdict, interval.low, interval.high, note)
+    note = "one seed shows no spread between seeds" if seeds == 1 else ""
+    return Comparison(interval.estimate, seeds, verdict, interval.low, interval.high, note)
 
 
 def _judge_value(claim: Claim, values: pd.Series) -> Comparison:

@@ -69,6 +69,12 @@ def source(stage, upstream, name):
     return lambda wildcards: f"{PLAN.folder(job_of(stage, wildcards).sources[upstream])}/{name}"
 
 
+def source_if(stage, upstream, name):
+    """Return an input function: as `source`, or nothing where the job has no such source."""
+    path = source(stage, upstream, name)
+    return lambda wildcards: path(wildcards) if upstream in job_of(stage, wildcards).sources else []
+
+
 def recipe(stage):
     """Return a params function: the slice of the recipe that the job reads, as one canonical text."""
     return lambda wildcards: job_of(stage, wildcards).recipe
@@ -109,6 +115,12 @@ def folder_of(wildcards, output):
 def layers_of(wildcards, input):
     """Return the flags for what lies over the pretrained checkpoint: the selection of the start, and what RL has trained."""
     return " ".join(f"--{name} {shlex.quote(input[name])}" for name in ("selection", "trained") if name in input.keys())
+
+
+def start_of(wildcards, input):
+    """Return the flags for the checkpoint of the language model; none where its weights are random."""
+    names = ("pretrained", "selection") if input.selection else ()
+    return " ".join(f"--{name} {shlex.quote(str(input[name]))}" for name in names)
 
 
 def folder_of_input(name):

@@ -4,7 +4,7 @@ TABLES = ["estimates.csv", "seeds.csv", "comparisons.csv", "rl.csv", "curves.csv
 CHECKS = ["honesty.csv", "mutation.csv"]
 # Facts of this machine and this run; no figure is drawn from them.
 CIRCUMSTANCES = ["timings.csv", "provenance.json"]
-FIGURES = ["pretraining", "rl", "before_after", "families", "arms", "contrasts", "forgetting", "claims"]
+FIGURES = ["pretraining", "rl", "before_after", "families", "arms", "contrasts", "forgetting", "vision", "images", "claims"]
 CLAIMS = [os.path.relpath(ROOT / CONFIG.claims)] if CONFIG.claims else []
 
 ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifest:q} --out {params.folder:q}")
@@ -30,6 +30,7 @@ rule analyse_studies:
         every("evaluate/before", "completions.parquet"),
         every("evaluate/after", "completions.parquet"),
         every("expressions", "receipt.json"),
+        every("vision", "receipt.json"),
     output:
         tables=[f"{REPORTS}/{name}" for name in TABLES],
         circumstances=[f"{REPORTS}/{name}" for name in CIRCUMSTANCES],
@@ -99,7 +100,7 @@ rule score_mutants:
 rule compare_claims:
     """Set the run's estimates beside the published claims."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS]],
+        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION]],
         published=CLAIMS,
     output:
         claims=f"{REPORTS}/claims.csv",
@@ -124,7 +125,7 @@ rule compare_claims:
 rule draw_figures:
     """Draw the figures of the report."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS]],
+        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION]],
         claims=f"{REPORTS}/claims.csv",
     output:
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
@@ -148,7 +149,7 @@ rule draw_figures:
 rule render_report:
     """Write the report, one page that needs no network."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *CHECKS, *CIRCUMSTANCES]],
+        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION, *CHECKS, *CIRCUMSTANCES]],
         claims=f"{REPORTS}/claims.csv",
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
     output:

@@ -46,11 +46,21 @@ rule expressions:
         "The pretraining studies are done: run {RUN}"
 
 
+rule vision:
+    """Predictions of every vision study, and its tables."""
+    input:
+        every("vision", "predictions.parquet"),
+        rules.analyse_vision.output,
+    message:
+        "The vision studies are done: run {RUN}"
+
+
 rule statistics:
     """Tables of estimates with intervals, the claims table, and the checks on rewards."""
     input:
         rules.analyse_studies.output,
         rules.analyse_expressions.output,
+        rules.analyse_vision.output,
         rules.audit_rewards.output,
         rules.score_mutants.output,
         rules.compare_claims.output,

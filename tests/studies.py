@@ -11,3 +11,12 @@ ORDER: dict[str, Any] = {
     "analysis": {"contrasts": {"order": {"arm": "diverse", "against": "blocked", "steps": [200]}}},
 }
 """A pretraining study of two arms; it needs a recipe `mini` of 200 steps."""
+
+VISION: dict[str, Any] = {
+    "question": "Which path is better?",
+    "kind": "vision",
+    "arms": {"faithful": {}, "direct_patch": {"vision": {"path": "direct_patch"}}},
+    "seeds": [1, 2],
+    "analysis": {"contrasts": {"path": {"arm": "faithful", "against": "direct_patch", "steps": [120]}}},
+}
+"""A vision study of two arms at the default budget of 120 steps."""

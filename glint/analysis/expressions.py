@@ -15,15 +15,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from glint.analysis.baselines import baseline_rows
+from glint.analysis.paired import compared, difference
 from glint.analysis.table import csv_text
 from glint.config.expressions import ExpressionsRecipe
 from glint.config.study import Contrast, Study
 from glint.config.tree import Config, Recipe, resolve
 from glint.files import read_parquet, write_text
 from glint.manifest import Manifest, Role
-from glint.randomness import rng
-from glint.statistics.intervals import OVER_SEEDS, STRUCTURES_TOO, CrossedBootstrap, student
-from glint.statistics.significance import sign_flip
+from glint.statistics.intervals import STRUCTURES_TOO, student
 
 Row = dict[str, Any]
 SPLITS = ("held_out", "trained")
@@ -138,8 +137,9 @@ def contrast_rows(scores: StudyScores, name: str, study: Study) -> Iterator[Row]
                     for split in SPLITS:
                         ours, theirs = _paired(scores, name, contrast, metric, split, step)
                         labels: Row = {"contrast": label, "arm": contrast.arm, "against": contrast.against}
-                        labels |= {"step": step, "split": split, "metric": metric}
-                        yield from (labels | row for row in _compared(ours, theirs, study, f"{name}/{label}/{step}/{split}/{metric}"))
+                        labels |= {"step": step, "split": split, "metric": metric, "n_structures": ours.shape[1]}
+                        draws = f"{name}/{label}/{step}/{split}/{metric}"
+                        yield from (labels | row for row in compared(ours, theirs, study, draws, STRUCTURES_TOO))
 
 
 def _paired(
@@ -151,25 +151,6 @@ def _paired(
     if common.empty:
         raise ValueError(f"study {name}: arms {contrast.arm} and {contrast.against} have no complete seed in common")
     return ours.loc[common].to_numpy(), theirs.loc[common].to_numpy()
-
-
-def _compared(ours_ST: NDArray[np.float64], theirs_ST: NDArray[np.float64], study: Study, label: str) -> Iterator[Row]:
-    """Yield the difference with its interval over seeds, then with the one that draws structures as well."""
-    plan, seed = study.analysis, study.seeds[0]
-    differences_ST = ours_ST - theirs_ST
-    row = _difference(differences_ST.mean(axis=1), study, label)
-    row |= {"arm_mean": ours_ST.mean(), "against_mean": theirs_ST.mean(), "n_structures": ours_ST.shape[1]}
-    yield row
-    one_family = np.zeros(ours_ST.shape[1], dtype=str)
-    draws = CrossedBootstrap(len(differences_ST), one_family, rng(seed, "bootstrap", label), resamples=plan.resamples)
-    yield row | asdict(draws.interval(differences_ST, confidence=plan.confidence)) | {"method": STRUCTURES_TOO}
-
-
-def _difference(differences_S: NDArray[np.float64], study: Study, label: str) -> Row:
-    """Return the mean of paired differences with its interval over seeds, its sign-flip p and the seeds above 0."""
-    test = sign_flip(differences_S, rng(study.seeds[0], "sign_flip", label))
-    row: Row = {"n_seeds": len(differences_S), "p": test.p, "p_floor": test.floor, "seeds_won": int((differences_S > 0).sum())}
-    return row | asdict(student(differences_S, study.analysis.confidence)) | {"method": OVER_SEEDS}
 
 
 def seed_rows(scores: StudyScores, study: Study) -> Iterator[Row]:
@@ -220,7 +201,7 @@ def forgetting_rows(scores: StudyScores, study: Study, arm: str, recipe: Recipe)
             before_S, after_S = (at(one)[blocks].mean(axis=1).to_numpy() for one in (step, last))
             labels = {"arm": arm, "first": blocks[0], "last": blocks[-1], "step": step, "last_step": last}
             labels |= {"after_block": before_S.mean(), "at_end": after_S.mean()}
-            yield labels | _difference(after_S - before_S, study, f"{arm}/forgetting/{blocks[0]}")
+            yield labels | difference(after_S - before_S, study, f"{arm}/forgetting/{blocks[0]}")
 
 
 def written_rows(manifest: Manifest, name: str, study: Study, arm: str) -> Iterator[Row]:

@@ -17,6 +17,7 @@ STAGES: dict[Role, str] = {
     "rl_receipt": "rl",
     "evaluate_receipt": "evaluate",
     "expressions_receipt": "expressions",
+    "vision_receipt": "vision",
 }
 
 
@@ -101,7 +102,7 @@ def selection_rows(manifest: Manifest) -> Iterator[Row]:
 def constant_rows(manifest: Manifest) -> Iterator[Row]:
     """Yield the parameter counts of each arm and seed."""
     for entry in manifest.entries:
-        if entry.role in ("pretrain_receipt", "rl_receipt", "expressions_receipt") and entry.path is not None:
+        if entry.role in ("pretrain_receipt", "rl_receipt", "expressions_receipt", "vision_receipt") and entry.path is not None:
             receipt = read_json(Path(entry.path))
             if entry.role != "rl_receipt":
                 counts = {"parameters_total": receipt["parameters"]["total"], "parameters_active": receipt["parameters"]["active"]}

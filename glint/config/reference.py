@@ -15,6 +15,7 @@ from glint.config.rl import KLRecipe, ReplayRecipe, RewardRecipe, RLRecipe
 from glint.config.selection import SelectionRecipe
 from glint.config.study import Analysis, Arm, Contrast, Study
 from glint.config.tree import Config, Recipe
+from glint.config.vision import VisionRecipe
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "(top)": Config,
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "recipes.NAME.rl.replay": ReplayRecipe,
     "recipes.NAME.evaluation": EvaluationRecipe,
     "recipes.NAME.expressions": ExpressionsRecipe,
+    "recipes.NAME.vision": VisionRecipe,
     "recipes.NAME.execution": ExecutionRecipe,
 }
 WORDS = {

@@ -10,6 +10,7 @@ from glint.config.errors import unknown
 SECTIONS = {
     "rl": ("corpus", "model", "pretraining", "selection", "rl", "evaluation"),
     "pretraining": ("model", "pretraining", "expressions"),
+    "vision": ("model", "vision"),
 }
 """Parts of the recipe that the arms of a study may change, by the study's kind: those that its jobs read."""
 RL_ONLY = ("start_seed", "split", "tasks_per_family", "curve")
@@ -33,6 +34,8 @@ class Arm(Strict):
     """Changed evaluation keys."""
     expressions: dict[str, Any] = Field(default_factory=dict)
     """Changed expressions keys."""
+    vision: dict[str, Any] = Field(default_factory=dict)
+    """Changed vision keys."""
     several_changes: str | None = Field(default=None, min_length=1)
     """Why this arm changes more than one value; without it such an arm is refused."""
 
@@ -56,11 +59,12 @@ class Analysis(Strict):
     """What will be computed, fixed before the run."""
 
     metric: Literal["greedy_pass1", "sampled_exact", "pass8", "cases"] = "greedy_pass1"
-    """The primary outcome of a study of kind rl; of kind pretraining it is always the share of target bytes predicted (byte_accuracy)."""
+    """The primary outcome of a study of kind rl; of kind pretraining it is always the share of target bytes predicted (byte_accuracy), of
+    kind vision the share of held-out images whose digit is named."""
     families: tuple[str, ...] = ()
     """Families over which the primary outcome is averaged; empty: those that RL trains."""
     contrasts: dict[Name, Contrast] = Field(default_factory=dict)
-    """Comparisons of a study of kind pretraining, by name."""
+    """Comparisons of a study of kind pretraining or vision, by name."""
     confidence: float = Field(default=0.95, gt=0, lt=1)
     """Level of every interval."""
     resamples: Positive = 10000
@@ -78,8 +82,9 @@ class Study(Strict):
 
     question: str = Field(min_length=1)
     """What the study asks, in one sentence."""
-    kind: Literal["rl", "pretraining"] = "rl"
-    """Which pipeline answers it. rl: does RL improve a pretrained model; pretraining: what does the order or choice of examples change."""
+    kind: Literal["rl", "pretraining", "vision"] = "rl"
+    """Which pipeline answers it. rl: does RL improve a pretrained model; pretraining: what does the order or choice of examples change;
+    vision: by which path should images reach the model."""
     recipe: str = "main"
     """Name of the base recipe."""
     arms: dict[Name, Arm] = Field(min_length=1)
@@ -135,12 +140,14 @@ class Study(Strict):
         """Refuse what the study's kind would not read, so that nobody believes that it counts."""
         if self.kind == "rl":
             if self.analysis.contrasts:
-                raise ValueError("analysis.contrasts belong to a study of kind pretraining; an rl study compares with analysis.control")
+                raise ValueError(
+                    "analysis.contrasts belong to a study of kind pretraining or vision; an rl study compares with analysis.control"
+                )
             return self
         if not self.analysis.contrasts:
-            raise ValueError("analysis.contrasts is empty: a study of kind pretraining says which arms it compares, and at which steps")
+            raise ValueError(f"analysis.contrasts is empty: a study of kind {self.kind} says which arms it compares, and at which steps")
         for node, names in ((self, RL_ONLY), (self.analysis, RL_ONLY_ANALYSIS)):
             for name in names:
                 if getattr(node, name) != type(node).model_fields[name].default:
-                    raise ValueError(f"{name} means nothing in a study of kind pretraining; leave it out")
+                    raise ValueError(f"{name} means nothing in a study of kind {self.kind}; leave it out")
         return self

@@ -17,6 +17,7 @@ from glint.config.pretraining import PretrainingRecipe
 from glint.config.rl import RLRecipe
 from glint.config.selection import SelectionRecipe
 from glint.config.study import SECTIONS, Arm, Study
+from glint.config.vision import SHARED, VisionRecipe
 
 MOST_CHECKPOINTS = 1000
 
@@ -38,6 +39,8 @@ class Recipe(Strict):
     """How checkpoints are asked."""
     expressions: ExpressionsRecipe = Field(default_factory=ExpressionsRecipe)
     """What studies of kind pretraining train on."""
+    vision: VisionRecipe = Field(default_factory=VisionRecipe)
+    """How studies of kind vision learn to read digits in images."""
     execution: ExecutionRecipe = Field(default_factory=ExecutionRecipe)
     """Device, precision, threads."""
 
@@ -134,8 +137,10 @@ class Config(Strict):
             if study.kind == "rl":
                 _check_analysis(f"{key}.analysis", study, recipe)
                 _check_tasks(key, study, recipe)
-            else:
+            elif study.kind == "pretraining":
                 _check_expressions(f"{key}.arms.{name}", study, base, recipe)
+            else:
+                _check_vision(f"{key}.arms.{name}", study, base, recipe)
         if study.analysis.equal_rollouts:
             _check_rollouts(key, {name: recipe for recipe, name in seen.items()})
 
@@ -228,8 +233,24 @@ def _check_expressions(key: str, study: Study, base: Recipe, recipe: Recipe) -> 
         check_training(recipe.pretraining, recipe.expressions)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
-    known = recipe.expressions.checkpoints
+    _check_steps(key, study, "expressions.checkpoints", recipe.expressions.checkpoints)
+
+
+def _check_vision(key: str, study: Study, base: Recipe, recipe: Recipe) -> None:
+    """Refuse arms of unequal budget, and a sequence that the model cannot hold."""
+    for name in SHARED:
+        if getattr(recipe.vision, name) != getattr(base.vision, name):
+            raise ValueError(f"{key} changes vision.{name}, but arms that are compared must have the same budget, images and scoring")
+    if recipe.vision.length > recipe.model.context:
+        raise ValueError(
+            f"{key}: an image and vision.prompt take {recipe.vision.length} tokens, but model.context is {recipe.model.context}"
+        )
+    _check_steps(key, study, "vision.checkpoints", recipe.vision.checkpoints)
+
+
+def _check_steps(key: str, study: Study, checkpoints: str, known: tuple[int, ...]) -> None:
+    """Refuse a comparison at a step at which nothing is scored."""
     for name, contrast in study.analysis.contrasts.items():
         strange = [step for step in contrast.steps if step not in known]
         if strange:
-            raise ValueError(f"{key}: analysis.contrasts.{name}.steps {strange} are not among expressions.checkpoints {list(known)}")
+            raise ValueError(f"{key}: analysis.contrasts.{name}.steps {strange} are not among {checkpoints} {list(known)}")

@@ -34,7 +34,10 @@ def _split(qkv_NX: Tensor, segment: Segment, heads: int) -> tuple[Tensor, Tensor
 
 @dataclass
 class LinearState:
-    """The whole decode cache of a linear layer: S = sum phi(k) v^T and z = sum phi(k), float32, constant in length."""
+    """The whole decode cache of a linear layer: S = sum phi(k) v^T and z = sum phi(k), float32, constant in length.
+
+    The compiled loops pad the columns of S to whole registers.
+    """
 
     s_RHKK: Tensor
     z_RHK: Tensor
@@ -82,9 +85,10 @@ def linear_step(qkv_RX: Tensor, positions_R: Tensor, rotary: Rotary, state: Line
     heads, size = state.z_RHK.shape[1:]
     q, k, v = qkv_RX.float().view(-1, 3, heads, size).unbind(1)
     q, k = (feature_map(rotate(x, rotary.angles[positions_R][:, None])) for x in (q, k))
-    state.s_RHKK.addcmul_(k[..., None], v[..., None, :])
+    s_RHKK = state.s_RHKK[..., :size]
+    s_RHKK.addcmul_(k[..., None], v[..., None, :])
     state.z_RHK.add_(k)
-    total_v = torch.matmul(q[..., None, :], state.s_RHKK).squeeze(-2)
+    total_v = torch.matmul(q[..., None, :], s_RHKK).squeeze(-2)
     total = torch.linalg.vecdot(q, state.z_RHK).clamp_(min=DENOMINATOR_FLOOR)
     return (total_v / total[..., None]).flatten(1).to(qkv_RX.dtype)
 

@@ -65,7 +65,8 @@ class _LinearAttention(torch.autograd.Function):
     def forward(ctx: Any, qkv_NX: Tensor, rows: Rows, heads: int) -> tuple[Tensor, Tensor, Tensor]:
         size = qkv_NX.shape[1] // (3 * heads)
         out_NX, total_NH = qkv_NX.new_empty(len(qkv_NX), heads * size), torch.empty(len(qkv_NX), heads)
-        s_RHKK, z_RHK = torch.empty(rows.layout.rows, heads, size, size), torch.empty(rows.layout.rows, heads, size)
+        s_RHKK = torch.empty(rows.layout.rows, heads, size, kernels.padded(size))
+        z_RHK = torch.empty(rows.layout.rows, heads, size)
         where = _where(rows)
         out = by_head(out_NX, heads, 1)
         kernels.linear_attention(by_head(qkv_NX, heads, 3), *where, out, array(total_NH), array(s_RHKK), array(z_RHK))
@@ -88,7 +89,10 @@ class _LinearAttention(torch.autograd.Function):
 
 
 def linear_attention(qkv_NX: Tensor, rows: Rows, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the attended values [N, D], and S [R, H, K, K] and z [R, H, K] after each row's last token, without a gradient."""
+    """Return the attended values [N, D], and S [R, H, K, K] and z [R, H, K] after each row's last token, without a gradient.
+
+    The columns of S are padded to whole registers.
+    """
     return _LinearAttention.apply(qkv_NX, rows, heads)
 
 

@@ -59,7 +59,7 @@ class CompiledStep:
         recipe = self.recipe
         qkv, out, router, *experts = matrices
         attention_norm, ffn_norm = map(array, norms)
-        attend, mix = self._attention(cache), self._mixture(*experts)
+        attend, mix = self._attention(cache), self._mixture(router, *experts)
         h, change = array(self.h_RD), array(self.change_RD)
 
         def run() -> None:
@@ -68,26 +68,25 @@ class CompiledStep:
             attend()
             torch.mm(self.attended_RD, out, out=self.change_RD)
             kernels.add_and_norm(self.x, change, ffn_norm, recipe.norm_epsilon, h, self.normed)
-            torch.mm(self.normed_RD, router, out=self.logits_RE)
             mix(self.streams[level + 1])
 
         return run
 
-    def _mixture(self, up: Tensor, down: Tensor) -> Callable[[kernels.Array], None]:
+    def _mixture(self, router: Tensor, up: Tensor, down: Tensor) -> Callable[[kernels.Array], None]:
         """Return what writes h + the mixture. Rows at one place of one prompt choose alike, so only the experts in use are read."""
         ups, downs = up.unbind(0), down.unbind(0)
         gate_values, products, ys = (x.unbind(0) for x in (self.gate_value_ERF, self.product_ERF, self.y_ERD))
         gate_value, product, y, h, logits = map(array, (self.gate_value_ERF, self.product_ERF, self.y_ERD, self.h_RD, self.logits_RE))
-        experts, weights = array(self.experts_RJ), array(self.weights_RJ)
-        shared = len(ups) - 1
+        normed, router_ED, experts, weights = self.normed, array(router.float()), array(self.experts_RJ), array(self.weights_RJ)
+        used = np.empty(len(ups), np.int64)
 
         def run(out: kernels.Array) -> None:
-            kernels.choose_experts(logits, experts, weights)
-            used = np.append(np.unique(experts), shared)
-            for expert in used.tolist():
+            count = kernels.route(normed, router_ED, logits, experts, weights, used)
+            used[count] = len(ups) - 1  # the shared one
+            for expert in used[: count + 1].tolist():
                 torch.mm(self.normed_RD, ups[expert], out=gate_values[expert])
-            kernels.gate_experts(used, gate_value, product)
-            for expert in used.tolist():
+            kernels.gate_experts(used[: count + 1], gate_value, product)
+            for expert in used[: count + 1].tolist():
                 torch.mm(products[expert], downs[expert], out=ys[expert])
             kernels.combine_experts(h, y, experts, weights, out)
 

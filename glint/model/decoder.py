@@ -63,7 +63,7 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class DecodingWeights:
-    """What every decode step multiplies by, from the right, in the compute dtype; made when decoding begins."""
+    """What every decode step multiplies by, in the compute dtype; made when decoding begins."""
 
     layers: list[Weights]
     mixing: list[Tensor]
@@ -179,12 +179,20 @@ class Decoder(nn.Module):
         `head_only` cuts the gradient of the tied matrix through the input embedding. Where `cache` is a list,
         each layer appends its decode cache.
         """
-        if len(ids_N) != layout.tokens:
-            raise ValueError(f"{len(ids_N)} ids do not fill a layout of {layout.tokens} tokens")
-        mixing = self.residual.mixing(list(self.blocks))
+        return self.forward_embedded(self.embed(ids_N, head_only=head_only), layout, cache=cache)
+
+    def embed(self, ids_N: Tensor, *, head_only: bool = False) -> Tensor:
+        """Return the float32 rows [N, D] of the embedding that stand for `ids_N`; `head_only` cuts their gradient."""
         table = self.embedding.detach() if head_only else self.embedding
+        return nn.functional.embedding(ids_N, table).float()
+
+    def forward_embedded(self, embedded_ND: Tensor, layout: Layout, *, cache: list[Any] | None = None) -> Hidden:
+        """Return the hidden states of packed tokens that are embedded already, in float32: rows of `embed`, or what takes their place."""
+        if len(embedded_ND) != layout.tokens:
+            raise ValueError(f"{len(embedded_ND)} tokens do not fill a layout of {layout.tokens} tokens")
+        mixing = self.residual.mixing(list(self.blocks))
         rows = Rows(layout, self._rotary(layout.prompt + layout.longest))
-        stream = self.residual.begin(nn.functional.embedding(ids_N, table).float(), mixing)
+        stream = self.residual.begin(embedded_ND, mixing)
         usages = [
             self._layer(index, block, own, stream, rows, cache) for (index, block), own in zip(self.layers(), self.weights(), strict=True)
         ]

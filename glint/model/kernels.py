@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload, register_jitable
+from numba.core import cgutils
+from numba.extending import intrinsic, overload, register_jitable
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -29,6 +31,7 @@ class Decorator(Protocol):
 # Neither assumes that NaN and infinity are absent: a diverged run must show them. Only `summing` may change the order of a sum.
 elementwise = cast(Decorator, njit(fastmath={"contract", "nsz", "arcp"}, error_model="numpy", cache=True))
 summing = cast(Decorator, njit(fastmath={"contract", "nsz", "arcp", "reassoc"}, error_model="numpy", cache=True))
+emitted = cast(Callable[[Callable[..., Any]], Callable[..., None]], intrinsic)
 
 
 def widen(x: Any) -> Any:
@@ -216,6 +219,28 @@ def choose_experts(logits_NE: Array, experts_NJ: Array, weights_NJ: Array) -> No
 
 
 @elementwise
+def route(x_RD: Array, router_ED: Array, logits_RE: Array, experts_RJ: Array, weights_RJ: Array, used: Array) -> Any:
+    """Choose the experts of a few rows by a float32 router; write those in use, in rising order, to `used`, and return their number."""
+    x_D = np.empty(x_RD.shape[1], np.float32)
+    for r in range(x_RD.shape[0]):
+        for d in range(x_D.size):
+            x_D[d] = widen(x_RD[r, d])
+        for e in range(router_ED.shape[0]):
+            logits_RE[r, e] = narrow(dot(x_D, router_ED[e]), logits_RE[r, e])
+    choose_experts(logits_RE, experts_RJ, weights_RJ)
+    chosen_E = np.zeros(router_ED.shape[0], np.bool_)
+    for r in range(experts_RJ.shape[0]):
+        for j in range(experts_RJ.shape[1]):
+            chosen_E[experts_RJ[r, j]] = True
+    count = 0
+    for e in range(chosen_E.size):
+        if chosen_E[e]:
+            used[count] = e
+            count += 1
+    return count
+
+
+@elementwise
 def combine_experts(residual_RD: Array, y_ERD: Array, experts_RJ: Array, weights_RJ: Array, out_RD: Array) -> None:
     """Write residual + shared + sum_j weight_j y of expert j; the shared expert's come last in `y_ERD`."""
     shared_RD = y_ERD[y_ERD.shape[0] - 1]
@@ -317,7 +342,7 @@ def read_head(qkv_N3HK: Array, head: int, first: int, end: int, position: int, c
     for t in range(end - first):
         turn(qkv_N3HK[first + t, 0, head], cos_PC[position + t], sin_PC[position + t], qkv_3TK[0, to + t])
         turn(qkv_N3HK[first + t, 1, head], cos_PC[position + t], sin_PC[position + t], qkv_3TK[1, to + t])
-        for i in range(qkv_3TK.shape[2]):
+        for i in range(qkv_N3HK.shape[3]):
             qkv_3TK[2, to + t, i] = widen(qkv_N3HK[first + t, 2, head, i])
 
 
@@ -328,7 +353,7 @@ def write_head_gradient(grad_3TK: Array, begin: int, head: int, first: int, end:
     for t in range(end - first):
         turn_back(grad_3TK[0, begin + t], cos_PC[position + t], sin_PC[position + t], grad_N3HK[first + t, 0, head])
         turn_back(grad_3TK[1, begin + t], cos_PC[position + t], sin_PC[position + t], grad_N3HK[first + t, 1, head])
-        for i in range(grad_3TK.shape[2]):
+        for i in range(grad_N3HK.shape[3]):
             grad_N3HK[first + t, 2, head, i] = narrow(grad_3TK[2, begin + t, i], grad_N3HK[first + t, 2, head, i])
 
 
@@ -348,17 +373,52 @@ def positive_backward(grad_TK: Array, phi_TK: Array, count: int) -> None:
             grad_TK[t, i] *= min(phi_TK[t, i], ONE)
 
 
-@elementwise
-def add_outer_and_read(state_IJ: Array, a_I: Array, b_J: Array, c_I: Array, out_J: Array) -> None:
-    """Add a b^T to the state, then write c state."""
-    for j in range(out_J.size):
-        out_J[j] = ZERO
-    for i in range(a_I.size):
-        a, c = a_I[i], c_I[i]
-        for j in range(out_J.size):
-            entry = state_IJ[i, j] + a * b_J[j]
-            state_IJ[i, j] = entry
-            out_J[j] += c * entry
+LANES = 16
+"""Columns that are added side by side, in one register of the widest kind. Arrays of heads are padded to a multiple of it."""
+
+
+@register_jitable
+def padded(size: Any) -> Any:
+    """Return `size`, rounded up to whole registers."""
+    return (size + LANES - 1) // LANES * LANES
+
+
+@emitted
+def add_outer_and_read(typing: Any, state_IJ: Any, a_I: Any, b_J: Any, c_I: Any, out_J: Any) -> Any:  # noqa: ARG001
+    """Add a b^T to the state, then write c state. J is a multiple of LANES; a and c may be longer than I.
+
+    Emitted for LLVM by hand: a sum over the rows stays in a register, where LLVM's own loops write it to memory after every row.
+    """
+    vector, lane = ir.VectorType(ir.FloatType(), LANES), ir.IntType(32)
+    first_lane = ir.Constant(ir.VectorType(lane, LANES), [0] * LANES)
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = (context.make_array(kind) for kind in signature.args)
+        state, a, b, c, out = (kind(context, builder, value) for kind, value in zip(kinds, values, strict=True))
+        rows, columns = cgutils.unpack_tuple(builder, state.shape, 2)
+
+        def several(array: Any, at: Any) -> Any:
+            return builder.bitcast(builder.gep(array.data, [at]), vector.as_pointer())
+
+        def one(array: Any, at: Any) -> Any:
+            single = builder.insert_element(vector(ir.Undefined), builder.load(builder.gep(array.data, [at])), lane(0))
+            return builder.shuffle_vector(single, vector(ir.Undefined), first_lane)
+
+        def plus_product(x: Any, y: Any, z: Any) -> Any:
+            return builder.fadd(x, builder.fmul(y, z, flags=["contract"]), flags=["contract"])
+
+        with cgutils.for_range_slice(builder, rows.type(0), columns, rows.type(LANES)) as (j, _):
+            b_j, total = builder.load(several(b, j), align=4), cgutils.alloca_once(builder, vector)
+            builder.store(vector(None), total)
+            with cgutils.for_range(builder, rows) as loop:
+                place = several(state, builder.add(builder.mul(loop.index, columns), j))
+                entries = plus_product(builder.load(place, align=4), one(a, loop.index), b_j)
+                builder.store(entries, place, align=4)
+                builder.store(plus_product(builder.load(total), one(c, loop.index), entries), total)
+            builder.store(builder.load(total), several(out, j), align=4)
+        return context.get_dummy_value()
+
+    return types.void(state_IJ, a_I, b_J, c_I, out_J), emit
 
 
 @elementwise
@@ -370,7 +430,7 @@ def _linear_tokens(qkv_3TK: Array, count: int, first: int, head: int, s_KK: Arra
         for i in range(z_K.size):
             z_K[i] += k_TK[t, i]
         add_outer_and_read(s_KK, k_TK[t], v_TK[t], q_TK[t], sums_K)
-        total = max(dot(q_TK[t], z_K), DENOMINATOR_FLOOR)
+        total = max(dot(z_K, q_TK[t]), DENOMINATOR_FLOOR)
         total_NH[first + t, head] = total
         for i in range(z_K.size):
             out_NHK[first + t, head, i] = narrow(sums_K[i] / total, out_NHK[first + t, head, i])
@@ -384,9 +444,9 @@ def linear_attention(qkv_N3HK: Array, prompt: int, starts_R: Array, cos_PC: Arra
     The first `prompt` tokens precede every row; row r holds the tokens starts_R[r]..starts_R[r+1]-1.
     """
     size = qkv_N3HK.shape[3]
-    qkv_3TK = np.empty((3, cos_PC.shape[0], size), np.float32)
+    qkv_3TK = np.zeros((3, cos_PC.shape[0], padded(size)), np.float32)
     for head in range(qkv_N3HK.shape[2]):
-        s_KK, z_K = np.zeros((size, size), np.float32), np.zeros(size, np.float32)
+        s_KK, z_K = np.zeros((size, padded(size)), np.float32), np.zeros(size, np.float32)
         for r in range(-1, starts_R.size - 1):
             first, end, position = (0, prompt, 0) if r < 0 else (starts_R[r], starts_R[r + 1], prompt)
             read_head(qkv_N3HK, head, first, end, position, cos_PC, sin_PC, qkv_3TK, 0)
@@ -404,7 +464,7 @@ def linear_attention(qkv_N3HK: Array, prompt: int, starts_R: Array, cos_PC: Arra
 def linear_step(qkv_R3HK: Array, positions_R: Array, cos_PC: Array, sin_PC: Array, s_RHKK: Array, z_RHK: Array, out_RHK: Array,
                 total_RH: Array) -> None:  # fmt: skip
     """Advance every row's state by one token, and write what it attends to."""
-    qkv_3TK = np.empty((3, 1, qkv_R3HK.shape[3]), np.float32)
+    qkv_3TK = np.zeros((3, 1, padded(qkv_R3HK.shape[3])), np.float32)
     for r in range(qkv_R3HK.shape[0]):
         for head in range(qkv_R3HK.shape[2]):
             read_head(qkv_R3HK, head, r, r + 1, positions_R[r], cos_PC, sin_PC, qkv_3TK, 0)
@@ -417,7 +477,7 @@ def linear_step(qkv_R3HK: Array, positions_R: Array, cos_PC: Array, sin_PC: Arra
 def _sum_gradients(grad_K: Array, out_K: Array, total: Any, grad_sums_K: Array) -> Any:
     """Write the gradient of the sums, given that of out = sums / total; return that of total, 0 where it was held to the floor."""
     radial = ZERO
-    for i in range(grad_sums_K.size):
+    for i in range(grad_K.size):
         share = widen(grad_K[i]) / total
         grad_sums_K[i] = share
         radial -= share * widen(out_K[i])
@@ -474,10 +534,11 @@ def linear_attention_backward(grad_NHK: Array, qkv_N3HK: Array, prompt: int, sta
                               out_NHK: Array, total_NH: Array, grad_qkv_N3HK: Array) -> None:  # fmt: skip
     """Write the gradient of qkv. The state runs forward again for q; its gradient runs backward for k and v, the prompt's last."""
     size, longest = qkv_N3HK.shape[3], cos_PC.shape[0]
-    qkv_3TK, grad_3TK = np.empty((3, longest, size), np.float32), np.empty((3, longest, size), np.float32)
-    grad_sums_TK, grad_total_T = np.empty((longest, size), np.float32), np.empty(longest, np.float32)
+    width = padded(size)
+    qkv_3TK, grad_3TK = np.zeros((3, longest, width), np.float32), np.zeros((3, longest, width), np.float32)
+    grad_sums_TK, grad_total_T = np.zeros((longest, width), np.float32), np.empty(longest, np.float32)
     for head in range(qkv_N3HK.shape[2]):
-        s_KK, z_K = np.zeros((size, size), np.float32), np.zeros(size, np.float32)
+        s_KK, z_K = np.zeros((size, width), np.float32), np.zeros(size, np.float32)
         after_KK, after_t_KK, after_K = np.zeros_like(s_KK), np.zeros_like(s_KK), np.zeros_like(z_K)
         given, made = (cos_PC, sin_PC, out_NHK, total_NH), (qkv_3TK, grad_sums_TK, grad_total_T)
         _read_linear(grad_NHK, qkv_N3HK, head, 0, prompt, 0, *given, *made)

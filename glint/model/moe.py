@@ -70,13 +70,13 @@ class Mixture:
         return {name: nn.Parameter(torch.empty(shape)) for name, shape in shapes.items()}
 
     def decoding(self, weights: Weights) -> Weights:
-        """Return the router transposed."""
-        return {**weights, "router": weights["router"].t().contiguous()}
+        """Return `weights` as they are."""
+        return weights
 
     def forward(self, residual_ND: Tensor, x_ND: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         """Return residual + change [N, D], and the share of routed slots that each expert got [E]."""
         return mixture(residual_ND, x_ND, x_ND @ weights["router"].t(), weights["up"], weights["down"], self.recipe.top_k)
 
     def step(self, residual_RD: Tensor, x_RD: Tensor, weights: Weights) -> Tensor:
-        """Return residual + change [R, D] of a few rows; `weights` are those of `decoding`."""
-        return mixture_step(residual_RD, x_RD, x_RD @ weights["router"], weights["up"], weights["down"], self.recipe.top_k)
+        """Return residual + change [R, D] of a few rows."""
+        return mixture_step(residual_RD, x_RD, x_RD @ weights["router"].t(), weights["up"], weights["down"], self.recipe.top_k)

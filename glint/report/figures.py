@@ -15,6 +15,7 @@ from glint.report.contrast_figures import contrasts, forgetting
 from glint.report.results import HEADLINE, Results
 from glint.report.rivals import arms
 from glint.report.svg import FIRST, INK, PUBLISHED, SECOND, THIRD, drawing, to_svg
+from glint.report.vision_figures import images, vision
 from glint.report.wording import metric_name
 
 VERDICTS = {"replicated": ("o", FIRST), "not replicated": ("X", SECOND), "undecided": ("s", THIRD)}
@@ -124,6 +125,8 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "arms": arms,
     "contrasts": contrasts,
     "forgetting": forgetting,
+    "vision": vision,
+    "images": images,
     "claims": claims,
 }
 NAMES = tuple(FIGURES)

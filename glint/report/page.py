@@ -9,7 +9,7 @@ from markupsafe import Markup
 from glint.config.base import digest
 from glint.config.tree import Config, resolve
 from glint.files import write_text
-from glint.report import contrasts, honesty, wording
+from glint.report import contrasts, honesty, vision, wording
 from glint.report import tables as views
 from glint.report.figures import NAMES
 from glint.report.results import HEADLINE, Results
@@ -55,13 +55,15 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "constants": results.of_study("constants").groupby("name")["value"].first().to_dict(),
         "honesty": honesty.totals(results),
         "example": results.read_json("example"),
+        "images": results.read_json("vision_images"),
         "provenance": results.read_json("provenance"),
         "tables": _tables(config, results),
         "floors": results.read("contrasts").groupby("study")["p_floor"].first().to_dict(),
+        "vision_floors": results.read("vision_contrasts").groupby("study")["p_floor"].first().to_dict(),
         "unusual": [(study, arm, views.change(one, arm)) for study, one in config.studies.items() for arm in _several(one.arms)],
         "missing": [
             row
-            for name in ("seeds", "expressions")
+            for name in ("seeds", "expressions", "vision")
             for row in results.read(name).query("status == 'missing'")[["study", "arm", "seed"]].to_dict("records")
         ],
     }
@@ -86,12 +88,22 @@ def _contrasts(results: Results, study: str) -> dict[str, Any]:
     }
 
 
+def _vision(results: Results, study: str) -> dict[str, Any]:
+    return {
+        "verdicts": vision.verdicts(results, study),
+        "comparisons": vision.comparisons(results, study),
+        "budgets": vision.budgets(results, study),
+        "seeds": vision.seed_by_seed(results, study),
+    }
+
+
 def _tables(config: Config, results: Results) -> dict[str, Any]:
     return {
         "claims": views.claims(results),
         "arms": views.arms(results, config, results.study),
         "rl_studies": {name: _rivals(config, results, name) for name in others(results)},
         "pretraining_studies": {name: _contrasts(results, name) for name, study in config.studies.items() if study.kind == "pretraining"},
+        "vision_studies": {name: _vision(results, name) for name, study in config.studies.items() if study.kind == "vision"},
         "outcomes": views.outcomes(results),
         "families": views.families(results),
         "seeds": views.seeds(results),

@@ -35,10 +35,10 @@ class Results:
         """Return one JSON value of the analysis."""
         return read_json(self._folder / f"{name}.json")
 
-    def of_study(self, name: str) -> pd.DataFrame:
-        """Return the rows of the front study in one table."""
+    def of_study(self, name: str, study: str = "") -> pd.DataFrame:
+        """Return the rows of one study, the one in front unless it is named, in one table."""
         table = self.read(name)
-        rows: pd.DataFrame = table[table["study"] == self.study]
+        rows: pd.DataFrame = table[table["study"] == (study or self.study)]
         return rows
 
     def curve(self, name: str) -> pd.DataFrame:

@@ -51,15 +51,17 @@ RC: dict[Any, Any] = {
 
 
 @contextmanager
-def drawing(name: str, height: float, rows: int = 1, heights: Sequence[float] | None = None) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Yield a figure with `rows` panels one below the other, in the house style; `name` salts the ids inside the SVG.
+def drawing(
+    name: str, height: float, rows: int = 1, columns: int = 1, heights: Sequence[float] | None = None
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Yield a figure and its panels, row by row, in the house style; `name` salts the ids inside the SVG.
 
-    `heights` are those of the panels, relative to each other; none: all alike.
+    `heights` are those of the rows, relative to each other; none: all alike.
     """
     with mpl.rc_context(RC | {"svg.hashsalt": name}):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
-        yield figure, list(figure.subplots(rows, 1, squeeze=False, height_ratios=heights)[:, 0])
+        yield figure, list(figure.subplots(rows, columns, squeeze=False, height_ratios=heights).flat)
 
 
 def to_svg(figure: Figure, name: str, title: str, description: str) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from glint.config.study import Study
 from glint.config.tree import Config
 from glint.report.results import Results
-from glint.report.wording import MINUS, count, interval, metric_name, p_value, points, seconds, share, whole
+from glint.report.wording import MINUS, count, interval, metric_name, nats, nats_interval, p_value, points, seconds, share, whole
 from glint.statistics.intervals import FAMILIES_TOO
 
 SUMS = {"targets": "target families", "others": "other families", "all": "all families"}
@@ -35,11 +35,12 @@ def claims(results: Results) -> list[tuple[str, Table]]:
 
 def _claim(row: pd.Series) -> tuple[str, ...]:
     difference = row["rule"] in ("effect", "no_difference")
-    say = _p if row["unit"] == "p" else whole if row["unit"] == "count" else points if difference else share
+    say = {"p": _p, "nats": nats, "count": whole}.get(row["unit"], points if difference else share)
     published = say(row["published"])
     if not pd.isna(row["of"]) and not difference:
         published = f"{published} ({count(round(row['published'] * row['of']), row['of'])})"
     ends = "" if row["rule"] in ("constant", "design", "no_significance") else interval(row["low"], row["high"], signed=difference)
+    ends = nats_interval(row["low"], row["high"]) if row["unit"] == "nats" else ends
     note = "" if pd.isna(row["note"]) else row["note"]
     return (f"{row['says']}\n{row['id']}", published, say(row["ours"]), ends, str(row["n"]), row["verdict"], note)
 

@@ -13,6 +13,8 @@ METRICS = {
     "byte_accuracy": "bytes predicted, the target given",
     "exact_expression": "expressions with every byte predicted",
     "executed": "written expressions that pass when run",
+    "accuracy": "digits named",
+    "log_prob": "log-probability of the digit, nats",
 }
 
 
@@ -42,6 +44,16 @@ def interval(low: float, high: float, *, signed: bool = False) -> str:
         return "no interval"
     ends = [_signed(end) if signed else f"{100 * end:.1f}" for end in (low, high)]
     return f"[{ends[0]}, {ends[1]}]"
+
+
+def nats(value: float, *, signed: bool = False) -> str:
+    """Return a cross-entropy or a difference of two, with three digits."""
+    return f"{value:{'+' if signed else ''}.3f}".replace("-", MINUS)
+
+
+def nats_interval(low: float, high: float, *, signed: bool = False) -> str:
+    """Return both ends in nats; without them, what is missing."""
+    return "no interval" if math.isnan(low) else f"[{nats(low, signed=signed)}, {nats(high, signed=signed)}]"
 
 
 def p_value(p: float, floor: float) -> str:

@@ -14,6 +14,7 @@ TASKS_WITHIN_FAMILIES = "crossed bootstrap: seeds x tasks within families"
 FAMILIES_TOO = "crossed bootstrap: seeds x families x tasks"
 OVER_SEEDS = "Student's t: paired seeds"
 STRUCTURES_TOO = "crossed bootstrap: seeds x structures"
+IMAGES_TOO = "crossed bootstrap: seeds x images"
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,26 @@ def prediction_interval(rates_S: ArrayLike, units: int, confidence: float = 0.95
     if seeds < 2:
         return Interval(mean, np.nan, np.nan)
     smoothed = (mean * seeds * units + 0.5) / (seeds * units + 1)
-    between_seeds = stats.t.ppf((1 + confidence) / 2, seeds - 1) * rates_S.std(ddof=1)
-    other_tasks = stats.norm.ppf((1 + confidence) / 2) * np.sqrt(smoothed * (1 - smoothed) / units)
-    half = float(max(between_seeds, other_tasks) * np.sqrt(1 + 1 / seeds))
+    half = _half_width(rates_S, float(np.sqrt(smoothed * (1 - smoothed) / units)), confidence)
     return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
+
+
+def prediction_of_mean(means_S: ArrayLike, errors_S: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the mean over seeds with the interval in which one more seed's mean of a real-valued score should fall.
+
+    As `prediction_interval`, with the chance of meeting other items given by `errors_S`, each seed's standard error over its items.
+    """
+    means_S = np.asarray(means_S, dtype=float)
+    mean = float(means_S.mean())
+    if len(means_S) < 2:
+        return Interval(mean, np.nan, np.nan)
+    half = _half_width(means_S, float(np.asarray(errors_S, dtype=float).mean()), confidence)
+    return Interval(mean, mean - half, mean + half)
+
+
+def _half_width(means_S: NDArray[np.float64], error: float, confidence: float) -> float:
+    """Return half the width of a prediction: the larger of the spread between seeds and the `error` of one seed."""
+    seeds = len(means_S)
+    between_seeds = stats.t.ppf((1 + confidence) / 2, seeds - 1) * means_S.std(ddof=1)
+    other_items = stats.norm.ppf((1 + confidence) / 2) * error
+    return float(max(between_seeds, other_items) * np.sqrt(1 + 1 / seeds))

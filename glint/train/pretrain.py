@@ -14,13 +14,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from glint.config.pretraining import PretrainJob
-from glint.device import adamw, peak_mib, prepare
+from glint.device import peak_mib, prepare
 from glint.files import write_json, write_text
 from glint.model import checkpoint
 from glint.model.decoder import Decoder, count_parameters
 from glint.model.moe import balance_loss
 from glint.randomness import torch_generator
 from glint.train.batches import IGNORED, next_token_batch
+from glint.train.optimiser import adamw
 from glint.train.progress import Progress, receipt
 from glint.train.state import SAVE_EVERY_SECONDS, StateStore
 

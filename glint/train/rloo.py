@@ -20,7 +20,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from glint.asking import Task, judged, read_tasks
 from glint.config.rl import RLJob, RLRecipe
-from glint.device import adamw, peak_mib, prepare
+from glint.device import peak_mib, prepare
 from glint.files import read_json, read_parquet, write_json, write_parquet, write_text
 from glint.generate import Completion, draw_uniforms, generate
 from glint.model import checkpoint
@@ -29,6 +29,7 @@ from glint.randomness import rng, torch_generator
 from glint.tasks.tokenizer import encode
 from glint.train.batches import IGNORED, next_token_batch, pack, rounded_layout
 from glint.train.objective import advantages, kl_k3, policy_loss, scores, token_log_probs
+from glint.train.optimiser import AdamW, adamw
 from glint.train.pretrain import read_rows
 from glint.train.progress import Progress, receipt
 from glint.train.state import SAVE_EVERY_SECONDS, StateStore
@@ -72,12 +73,12 @@ class GroupTrainer:
         self.metrics: list[dict[str, Any]] = []
         self.rollouts: list[dict[str, Any]] = []
 
-    def _optimiser(self) -> torch.optim.AdamW:
+    def _optimiser(self) -> AdamW:
         recipe = self.job.rl
         named = self.policy.trainable()
         head = [parameter for name, parameter in named.items() if name == self.policy.head_name]
         rest = [parameter for name, parameter in named.items() if name != self.policy.head_name]
-        groups: list[dict[str, object]] = [{"params": rest, "lr": recipe.lr}, {"params": head, "lr": recipe.lr * recipe.head_lr_factor}]
+        groups: list[dict[str, Any]] = [{"params": rest, "lr": recipe.lr}, {"params": head, "lr": recipe.lr * recipe.head_lr_factor}]
         return adamw([group for group in groups if group["params"]], recipe.lr, recipe.betas, recipe.weight_decay, self.device)
 
     def advance(self, verifier: Verifier) -> None:

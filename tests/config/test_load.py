@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from glint.config.errors import ConfigError
 from glint.config.load import load
 from glint.config.tree import Config, Recipe, changes, resolve
-from tests.studies import ORDER
+from tests.studies import ORDER, VISION
 
 CONFIGS = Path(__file__).parents[2] / "config"
 GOOD: dict[str, Any] = {
@@ -97,7 +97,7 @@ WITH_PRETRAINING: dict[str, Any] = GOOD | {
 }
 CONTRAST = "studies.order.analysis.contrasts.order"
 BAD_PRETRAINING = [
-    ("studies.order.kind", "pretrain", ["studies.order.kind should be 'rl' or 'pretraining'", "did you mean pretraining?"]),
+    ("studies.order.kind", "pretrain", ["studies.order.kind should be 'rl', 'pretraining' or 'vision'", "did you mean pretraining?"]),
     (f"{CONTRAST}.arm", "divers", ["contrasts.order: arm divers is unknown", "did you mean diverse?"]),
     (f"{CONTRAST}.against", "diverse", ["contrasts.order compares arm diverse with itself"]),
     (f"{CONTRAST}.steps", [50, 70], ["contrasts.order.steps [70] are not among expressions.checkpoints [20, 40, 50"]),
@@ -147,6 +147,44 @@ def test_a_bad_pretraining_study_is_one_sentence(path, value, parts):
     assert "\n" not in str(caught.value)
     for part in parts:
         assert part in str(caught.value)
+
+
+WITH_VISION: dict[str, Any] = GOOD | {"studies": GOOD["studies"] | {"digits": VISION}}
+PATH = "studies.digits.analysis.contrasts.path"
+BAD_VISION = [
+    (f"{PATH}.steps", [120, 130], ["contrasts.path.steps [130] are not among vision.checkpoints [0, 20, 40"]),
+    ("studies.digits.analysis.contrasts", {}, ["analysis.contrasts is empty: a study of kind vision says which arms"]),
+    ("studies.digits.analysis.metric", "cases", ["metric means nothing in a study of kind vision"]),
+    ("studies.digits.arms.lr", {"rl": {"lr": 1.0}}, ["arms.lr changes rl, which a study of kind vision does not read"]),
+    ("studies.digits.arms.more", {"vision": {"batch": 41}}, ["arms.more changes vision.batch", "must have the same budget"]),
+    ("studies.digits.arms.calm", {"vision": {"noise": 0.0}}, ["arms.calm changes vision.noise", "must have the same budget, images"]),
+    ("studies.digits.arms.small", {"model": {"context": 32}}, ["arms.small", "exceeds"]),
+    ("recipes.main.vision", {"prompt": "x" * 180}, ["recipes.main.vision.prompt should have at most 64 characters"]),
+    ("recipes.main.vision", {"path": "direct"}, ["did you mean direct_patch?"]),
+    ("recipes.main.vision", {"width": 25}, ["recipes.main.vision: width 25 must be divisible by the heads, 4"]),
+    ("recipes.main.vision", {"digit_height": 29}, ["digit_height or digit_width, with shift 2 on both sides, takes 33 of 32 pixels"]),
+    ("recipes.main.vision", {"stroke": 6}, ["stroke 6 closes a digit of 20 x 12 pixels"]),
+    ("recipes.main.vision", {"checkpoints": [0, 20, 20, 120]}, ["checkpoints [0, 20, 20, 120] must ascend"]),
+    ("recipes.main.vision", {"checkpoints": [20, 120]}, ["must begin with 0 and end with the last step, 120"]),
+    ("recipes.main.vision", {"steps": 60}, ["must begin with 0 and end with the last step, 60"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "parts"), BAD_VISION, ids=lambda part: None if isinstance(part, list) else str(part)[:60])
+def test_a_bad_vision_study_is_one_sentence(path, value, parts):
+    load(WITH_VISION)
+    with pytest.raises(ConfigError) as caught:
+        load(changed(path, value, WITH_VISION))
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_an_image_and_its_prompt_must_fit_the_context():
+    short = {"model": {"context": 32, "window": 32}, "pretraining": {"sequence": 32}, "rl": {"max_new_tokens": 32}}
+    recipe = short | {"evaluation": {"max_new_tokens": 32}, "vision": {"prompt": "What digit is this?"}}
+    with pytest.raises(ConfigError, match=r"an image and vision.prompt take 38 tokens, but model.context is 32"):
+        load(WITH_VISION | {"recipes": {"main": recipe}})
 
 
 @pytest.mark.parametrize(("path", "value", "parts"), BAD, ids=lambda part: None if isinstance(part, list) else str(part)[:50])
@@ -243,6 +281,22 @@ MINI_KEYS = sorted(
 @given(path=st.sampled_from(MINI_KEYS), value=trees)
 def test_any_value_in_a_pretraining_study_is_valid_or_one_sentence(path, value):
     said = outcome(changed(path, value, WITH_PRETRAINING))
+    assert isinstance(said, Config) or "\n" not in said
+
+
+VISION_KEYS = sorted(
+    {
+        *paths({"studies": {"digits": VISION}}),
+        *paths({"recipes": {"main": {"vision": Recipe().vision.model_dump(mode="json")}}}),
+        "studies.digits.arms.faithful.vision.lr",
+    }
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(path=st.sampled_from(VISION_KEYS), value=trees)
+def test_any_value_in_a_vision_study_is_valid_or_one_sentence(path, value):
+    said = outcome(changed(path, value, WITH_VISION))
     assert isinstance(said, Config) or "\n" not in said
 
 

@@ -101,7 +101,7 @@ def test_recipes_that_differ_in_the_curve_alone_share_one_training():
 
 def test_manifest_names_every_role_of_every_run():
     entries = plan().manifest()
-    roles = {role for role, (stage, _) in ROLES.items() if stage != "expressions"}
+    roles = {role for role, (stage, _) in ROLES.items() if stage not in ("expressions", "vision")}
     assert len(entries) == 2 * 2 * len(roles)
     assert {entry["role"] for entry in entries} == roles
     before = [entry["path"] for entry in entries if entry["role"] == "before"]
@@ -151,6 +151,46 @@ def test_its_manifest_names_scores_and_written_expressions():
     entries = [entry for entry in with_pretraining().manifest() if entry["study"] == "order"]
     assert {entry["role"] for entry in entries} == {"expressions_receipt", "expression_scores", "expression_completions"}
     assert len(entries) == 2 * 2 * 3
+
+
+DIGITS = studies.VISION | {"seeds": [42, 7]}
+
+
+def with_vision(main=None, **study):
+    recipes = {"main": main or {}}
+    return Plan(load(BASE | {"recipes": recipes, "studies": BASE["studies"] | {"digits": DIGITS | study}}))
+
+
+def test_a_vision_study_from_random_weights_is_one_job_an_arm_and_seed():
+    before, after = plan(), with_vision()
+    assert set(slices(before).items()) < set(slices(after).items())
+    added = [job for job in after.jobs.values() if job.id not in before.jobs]
+    assert [job.id.stage for job in added] == ["vision"] * 4
+    assert all(job.sources == {} for job in added)
+    assert after.mutation() == before.mutation()
+
+
+def test_one_from_the_selected_checkpoint_shares_what_leads_rl_to_its_start():
+    before, after = plan(), with_vision({"vision": {"start": "selected"}})
+    added = [job for job in after.jobs.values() if job.id not in before.jobs]
+    assert [job.id.stage for job in added] == ["vision"] * 4
+    start = {"pretrain", "select"}
+    for job in added:
+        assert set(job.sources) == start
+        known = {(before.jobs[source].id, before.jobs[source].recipe) for source in job.sources.values()}
+        assert known == {(source, after.jobs[source].recipe) for source in job.sources.values()}
+
+
+def test_another_pretraining_is_another_vision_job_from_its_checkpoint_alone():
+    for start, changed in (("selected", 4), ("random", 0)):
+        one, other = (with_vision({"vision": {"start": start}, "pretraining": {"lr": lr}}) for lr in (3.0e-4, 1.0e-3))
+        assert len({job.id for job in other.stage("vision")} - {job.id for job in one.stage("vision")}) == changed
+
+
+def test_its_manifest_names_its_own_results_alone():
+    entries = [entry for entry in with_vision({"vision": {"start": "selected"}}).manifest() if entry["study"] == "digits"]
+    assert {entry["role"] for entry in entries} == {"vision_predictions", "vision_receipt"}
+    assert len(entries) == 2 * 2 * 2
 
 
 def test_a_job_the_config_does_not_ask_for_is_a_key_error():

@@ -10,14 +10,15 @@ PAGE = {"render_report": 1}
 REPORT = {"draw_figures": 1, **PAGE}
 CLAIMS = {"compare_claims": 1, **REPORT}
 RL_TABLES = {"analyse_studies": 1, **CLAIMS}
-TABLES = {"analyse_expressions": 1, **RL_TABLES}
+TABLES = {"analyse_expressions": 1, "analyse_vision": 1, **RL_TABLES}
 RL_AGGREGATES = {"audit_rewards": 1, **RL_TABLES}
-AGGREGATES = {"analyse_expressions": 1, **RL_AGGREGATES}
-EXPRESSIONS = {"train_expressions": 2, **TABLES}
+AGGREGATES = {"analyse_expressions": 1, "analyse_vision": 1, **RL_AGGREGATES}
+EXPRESSIONS = {"train_expressions": 2, "analyse_expressions": 1, **RL_TABLES}
+VISION = {"train_vision": 2, "analyse_vision": 1, **RL_TABLES}
 ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1}
 ARMS = {"train_rl": 2, "evaluate_curve": 2, "evaluate_after": 2}
 RL = {**ARMS, **RL_AGGREGATES}
-SELECTION = {"select_start": 1, "evaluate_before": 1, **RL}
+SELECTION = {"select_start": 1, "evaluate_before": 1, **VISION, **RL}
 EVALUATION = {"evaluate_pretraining": 1, **SELECTION}
 PRETRAINING = {"pretrain_longest_seed": 1, **EVALUATION}
 CORPUS = {"draw_corpus": 1, "tokenise_corpus": 1, **PRETRAINING}
@@ -70,6 +71,10 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/tasks/expressions.py", EXPRESSIONS),
         ("glint/scoring.py", EXPRESSIONS),
         ("glint/analysis/expressions.py", {"analyse_expressions": 1, **CLAIMS}),
+        ("glint/tasks/digits.py", VISION),
+        ("glint/model/vision.py", VISION),
+        ("glint/analysis/vision.py", {"analyse_vision": 1, **CLAIMS}),
+        ("glint/analysis/paired.py", {"analyse_expressions": 1, "analyse_vision": 1, **CLAIMS}),
         ("glint/analysis/__init__.py", TABLES),
         ("glint/config/study.py", AGGREGATES),
         ("workflow/pipeline/plan.py", AGGREGATES),
@@ -95,7 +100,8 @@ def test_an_edited_command_reruns_its_rule_and_what_follows(copy):
 
 def test_a_new_seed_runs_its_own_jobs_and_the_aggregates(copy):
     changed_config(copy, lambda study, recipe: study.update(seeds=[3, 4]))
-    assert copy.planned() == {**AGGREGATES, **CORPUS}
+    new = {rule: jobs for rule, jobs in CORPUS.items() if rule != "train_vision"}  # the seeds of the other studies stay
+    assert copy.planned() == {**AGGREGATES, **new}
     assert "seed-3/" not in re.split("Analysing|Auditing", copy.snakemake("--dry-run"))[0]
 
 

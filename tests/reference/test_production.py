@@ -343,7 +343,7 @@ def test_initial_weights() -> None:
 
 
 def test_ids_that_do_not_fit_their_layout_or_cache_are_refused(case: Case) -> None:
-    with pytest.raises(ValueError, match=r"^20 ids do not fill a layout of 21 tokens$"):
+    with pytest.raises(ValueError, match=r"^20 tokens do not fill a layout of 21 tokens$"):
         case.model(torch.zeros(20, dtype=torch.long), Layout((12, 9)))
     _, cache = case.model.prefill([[1], [2, 3]])
     with pytest.raises(ValueError, match=r"^1 ids do not continue the 2 rows of the cache$"):

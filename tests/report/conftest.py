@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from glint.analysis import analyse, expressions
+from glint.analysis import analyse, expressions, vision
 from glint.audit import audit
 from glint.manifest import Manifest
 from glint.replication import compare
@@ -22,6 +22,7 @@ def analysed(tmp_path_factory):
     manifest = synthetic.write(root / "results", missing=[("shuffled", 46)])
     analyse(synthetic.config(), manifest, root / "report")
     expressions.analyse(synthetic.config(), Manifest.load(manifest), root / "report")
+    vision.analyse(synthetic.config(), Manifest.load(manifest), root / "report")
     audit(synthetic.config(), Manifest.load(manifest), root / "report/honesty.csv")
     (root / "report/mutation.csv").write_text(MUTATION)
     return root

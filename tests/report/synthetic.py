@@ -9,8 +9,10 @@ import pandas as pd
 import yaml
 
 from glint.config.tree import Config
+from glint.config.vision import VisionRecipe
 from glint.randomness import rng as generator
 from glint.tasks.corpus import draw_cases
+from glint.tasks.digits import held_out
 from glint.tasks.families import family_named
 
 FAMILIES = ("increment", "double", "square", "absolute", "nonnegative", "even", "reverse", "list_sum")
@@ -67,6 +69,30 @@ SOLVING = {"group_4": 0.6, "temperature_080": 0.1}
 """Chance of a pass after RL, by the arms of the screens that differ from the others' 0.35."""
 
 
+VISION_SEEDS = (42, 43, 44, 45)
+ACCURACIES = {"faithful": 0.5, "direct_patch": 0.8}
+"""Share of images named by each arm at the last checkpoint."""
+PARAMETERS = {"faithful": 60924, "direct_patch": 42500}
+VISION_RECIPES: dict[str, dict[str, Any]] = {
+    "vision": {"held_out": 40, "checkpoints": [0, 60, 120]},
+    "vision_full": {"held_out": 40, "steps": 40, "checkpoints": [0, 40]},
+}
+"""Vision studies, whose recipes have their names."""
+
+
+def vision_study(steps, resamples):
+    return {
+        "question": "By which path should an image reach the model?",
+        "kind": "vision",
+        "arms": {"faithful": {}, "direct_patch": {"vision": {"path": "direct_patch"}}},
+        "seeds": list(VISION_SEEDS),
+        "analysis": {
+            "contrasts": {"path": {"arm": "faithful", "against": "direct_patch", "steps": [steps]}},
+            "resamples": resamples,
+        },
+    }
+
+
 def config(seeds=SEEDS, resamples=2000):
     study = {
         "question": "Does reinforcement learning with executable rewards raise the pass rate on the trained families?",
@@ -76,8 +102,10 @@ def config(seeds=SEEDS, resamples=2000):
     }
     expressions = EXPRESSIONS | {"analysis": EXPRESSIONS["analysis"] | {"resamples": resamples}}
     recipes = {"main": {}, "mini": MINI, "screen": _PUBLISHED["recipes"]["screen"]}
+    recipes |= {name: {"vision": recipe} for name, recipe in VISION_RECIPES.items()}
     screens = {name: one | {"analysis": one["analysis"] | {"resamples": resamples}} for name, one in SCREENS.items()}
-    studies = {"main": study, **screens, "expressions": expressions}
+    images = {name: vision_study(recipe["checkpoints"][-1], resamples) | {"recipe": name} for name, recipe in VISION_RECIPES.items()}
+    studies = {"main": study, **screens, "expressions": expressions, **images}
     return Config.model_validate_json(json.dumps({"run": "synthetic", "recipes": recipes, "studies": studies}))
 
 
@@ -252,6 +280,38 @@ def _screen_entries(root: Path, missing):
                     yield {"study": study, "arm": arm, "seed": seed, "role": role, "path": path}
 
 
+def _vision(folder, study, arm, seed):
+    """Write what one run of a vision study leaves; return the files."""
+    recipe = VisionRecipe.model_validate_json(json.dumps(VISION_RECIPES[study]))
+    rng, digits = np.random.default_rng([seed, *map(ord, arm + study)]), held_out(recipe).digits_N
+    rows = []
+    for step in recipe.checkpoints:
+        share = ACCURACIES[arm] * step / recipe.steps
+        for image, digit in enumerate(digits.tolist()):
+            right = rng.random() < share
+            answer = 52 + digit
+            predicted = answer if right else int(rng.choice([260, 2, 52 + (digit + 1) % 10]))
+            log_prob = float(-rng.gamma(4, 0.1) if right else -2 - rng.gamma(4, 0.2))
+            labels = {"step": step, "image": image, "digit": digit, "answer": answer, "predicted": predicted, "log_prob": log_prob}
+            rows.append(labels | {"seed": seed})
+    pd.DataFrame(rows).to_parquet(folder / "predictions.parquet")
+    counts = {"total": PARAMETERS[arm], "active": PARAMETERS[arm] - 9216}
+    budget = {"updates": recipe.steps, "images": recipe.steps * recipe.batch}
+    (folder / "receipt.json").write_text(_receipt(seconds=5.0 + seed / 10, parameters=counts, **budget))
+    return {"vision_predictions": "predictions.parquet", "vision_receipt": "receipt.json"}
+
+
+def _vision_entries(root: Path, missing):
+    for study in VISION_RECIPES:
+        for arm in ACCURACIES:
+            for seed in VISION_SEEDS:
+                folder = root / study / arm / f"seed-{seed}"
+                folder.mkdir(parents=True)
+                for role, name in _vision(folder, study, arm, seed).items():
+                    path = None if (arm, seed) in missing else str(folder / name)
+                    yield {"study": study, "arm": arm, "seed": seed, "role": role, "path": path}
+
+
 def _screened(folder, plan, arm, changes, tasks, seed):
     """Write what one run of a screen leaves; all start from the same answers; return the files by role."""
     rng, group_size = np.random.default_rng([seed, *map(ord, arm)]), changes.get("rl", {}).get("group_size", 8)
@@ -299,8 +359,7 @@ def write(root: Path, missing=()):
                 r: None if gone else str(folder / n) for r, n in own.items()
             }
             entries += [{"study": "main", "arm": arm, "seed": seed, "role": role, "path": path} for role, path in paths.items()]
-    entries += _expression_entries(root, missing)
-    entries += _screen_entries(root, missing)
+    entries += [*_expression_entries(root, missing), *_screen_entries(root, missing), *_vision_entries(root, missing)]
     manifest = root / "manifest.json"
     manifest.write_text(json.dumps(entries))
     return manifest

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glint.analysis import OUTPUTS, analyse, expressions
+from glint.analysis import OUTPUTS, analyse, expressions, vision
 from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
 from glint.statistics.significance import holm, mcnemar
 from tests.report import synthetic
@@ -44,7 +44,8 @@ def targets_pass_rate(root, arm, seed, **values):
 def test_every_output_is_written(analysed):
     assert {path.name for path in (analysed / "report").iterdir()} == {
         *OUTPUTS,
-        *(f"{name}.csv" for name in expressions.COLUMNS),
+        *(f"{name}.csv" for name in (*expressions.COLUMNS, *vision.COLUMNS)),
+        "vision_images.json",
         "honesty.csv",
         "mutation.csv",
     }

@@ -59,6 +59,18 @@ def test_a_count_from_one_seed_is_undecided_and_says_why():
     assert (ours.verdict, ours.note) == ("undecided", "one seed shows no spread between seeds")
 
 
+def test_a_measure_is_predicted_from_the_spread_of_seeds_and_of_items():
+    rows = [{"loss": loss, "error": error} for loss, error in ((1.0, 0.5), (1.1, 0.5), (1.2, 0.5))]
+    one = claim("measure", 1.9, source={"column": "loss", "error": "error"})
+    ours = judged(one, rows)
+    assert (ours.ours, ours.n, ours.verdict) == (pytest.approx(1.1), 3, "replicated")
+    assert ours.high == pytest.approx(1.1 + 1.959964 * 0.5 * (4 / 3) ** 0.5)
+    calm = [row | {"error": 0.01} for row in rows]
+    assert judged(one, calm).high == pytest.approx(1.1 + 4.302653 * 0.1 * (4 / 3) ** 0.5)
+    assert judged(one, calm).verdict == "not replicated"
+    assert judged(one, rows[:1]).verdict == "undecided"
+
+
 def estimated(low, high):
     return [{"estimate": (low + high) / 2, "low": low, "high": high, "n_seeds": 5, "p": 0.0625, "p_floor": 0.0625}]
 
@@ -109,6 +121,9 @@ def test_bad_claims_are_refused_in_one_sentence(tmp_path):
         "source: s\nclaims:\n  - {id: a, section: s, says: a, rule: count, published: 1, source: {table: rl, column: updates}}\n"
     )
     with pytest.raises(ValueError, match="claim a: the rule count needs units"):
+        load_claims(path)
+    path.write_text(path.read_text().replace("rule: count", "rule: measure"))
+    with pytest.raises(ValueError, match=r"claim a: the rule measure needs source\.error"):
         load_claims(path)
     row = "  - {id: a, section: s, says: a, rule: constant, published: 1, source: {table: rl, column: updates}}\n"
     path.write_text(f"source: s\nclaims:\n{row}{row}")

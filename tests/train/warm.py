@@ -7,8 +7,6 @@ from glint.model.decoder import Decoder
 from glint.model.layout import Layout
 from tests.train.tiny import MODEL
 
-torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # the first optimiser of a process imports modules for seconds
-
 model = Decoder(MODEL).initialise(torch.Generator())
 model(torch.zeros(2, dtype=torch.long), Layout((2,))).final_ND.sum().backward()  # the first call of a compiled loop loads it
 _, cache = model.prefill([[0]])

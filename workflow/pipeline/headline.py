@@ -11,12 +11,12 @@ WITHIN_FAMILIES = "tasks within families"
 
 
 def text(config: Config, reports: Path) -> str:
-    """Return a line an arm (rl) or comparison (pretraining) with its primary outcome, and the report's path; empty without tables."""
+    """Return a line an arm (rl) or comparison (other kinds) with its primary outcome, and the report's path; empty without tables."""
     if not (reports / "estimates.csv").exists():
         return ""
-    estimates, contrasts = (_rows(reports / f"{name}.csv") for name in ("estimates", "contrasts"))
+    estimates, contrasts, vision = (_rows(reports / f"{name}.csv") for name in ("estimates", "contrasts", "vision_contrasts"))
     rl = [study for study, plan in config.studies.items() if plan.kind == "rl"]
-    lines = [*(line for study in rl for line in _arms(config, study, estimates)), *_contrasts(contrasts)]
+    lines = [*(line for study in rl for line in _arms(config, study, estimates)), *_contrasts(contrasts), *_vision(vision)]
     return "\n".join([*lines, f"Report: {reports / 'report.html'}"])
 
 
@@ -30,6 +30,15 @@ def _contrasts(rows: list[dict[str, str]]) -> Iterator[str]:
     for row in (row for row in rows if wanted.items() <= row.items() and row["method"].endswith("paired seeds")):
         yield (
             f"{row['study']}, {row['contrast']} at step {row['step']}: byte_accuracy on held-out structures, {row['arm']} "
+            f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
+            f"difference {_points(row)} points [{_points(row, 'low')}, {_points(row, 'high')}], {row['n_seeds']} seeds"
+        )
+
+
+def _vision(rows: list[dict[str, str]]) -> Iterator[str]:
+    for row in (row for row in rows if row["metric"] == "accuracy" and row["method"].endswith("seeds x images")):
+        yield (
+            f"{row['study']}, {row['contrast']} at step {row['step']}: digits named on held-out images, {row['arm']} "
             f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
             f"difference {_points(row)} points [{_points(row, 'low')}, {_points(row, 'high')}], {row['n_seeds']} seeds"
         )

@@ -15,6 +15,7 @@ from glint.config.rl import RLJob
 from glint.config.selection import SelectJob
 from glint.config.study import Study
 from glint.config.tree import Config, Recipe, resolve
+from glint.config.vision import VisionJob
 
 # One training run serves every wish for its checkpoints, so these name no other job.
 EXTENT = ("steps", "checkpoints")
@@ -93,12 +94,12 @@ class Plan:
         return tuple(sorted(found))
 
     def manifest(self) -> list[dict[str, Any]]:
-        """Return where each result of each run lies: study, arm, seed, role, path."""
+        """Return where each result of each run lies: study, arm, seed, role, path; of a vision study its own alone, without its start's."""
         return [
             {"study": run.study, "arm": run.arm, "seed": run.seed, "role": role, "path": f"{self.folder(run.stages[stage])}/{file}"}
             for run in self.runs
             for role, (stage, file) in ROLES.items()
-            if stage in run.stages
+            if stage in run.stages and (stage == "vision" or self.config.studies[run.study].kind != "vision")
         ]
 
     def mutation(self) -> MutationJob:
@@ -141,6 +142,8 @@ ROLES = {
     "expressions_receipt": ("expressions", "receipt.json"),
     "expression_scores": ("expressions", "scores.parquet"),
     "expression_completions": ("expressions", "completions.parquet"),
+    "vision_predictions": ("vision", "predictions.parquet"),
+    "vision_receipt": ("vision", "receipt.json"),
 }
 """Where the file of each role of the manifest lies: stage and name."""
 
@@ -152,6 +155,8 @@ def _steps(study: Study, recipe: Recipe, seed: int) -> Steps:
     """Return what one seed of one arm goes through, by the kind of its study."""
     if study.kind == "pretraining":
         return {"expressions": (ExpressionsJob.of(recipe, seed), ())}
+    if study.kind == "vision":
+        return _vision_steps(recipe, seed)
     return _rl_steps(study, recipe, seed)
 
 
@@ -188,6 +193,14 @@ def _start_steps(recipe: Recipe, seed: int) -> Steps:
 def _ask(recipe: Recipe, seed: int, sampled: bool = True, **which: Any) -> EvaluateJob:
     """Return the evaluation of `which` checkpoints on `which` tasks."""
     return EvaluateJob(evaluation=_asked(recipe.evaluation, sampled), execution=recipe.execution, sampled=sampled, seed=seed, **which)
+
+
+def _vision_steps(recipe: Recipe, seed: int) -> Steps:
+    """Return the training alone, or behind it what leads an rl study to its start: the very same jobs where the recipes agree."""
+    job = VisionJob.of(recipe, seed)
+    if recipe.vision.start == "random":
+        return {"vision": (job, ())}
+    return _start_steps(recipe, seed) | {"vision": (job, ("pretrain", "select"))}
 
 
 def _asked(recipe: EvaluationRecipe, sampled: bool) -> EvaluationRecipe:
