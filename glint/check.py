@@ -25,6 +25,7 @@ from glint.model.layout import Layout
 from glint.randomness import torch_generator
 from glint.tasks.tokenizer import encode
 from glint.train.batches import IGNORED, next_token_batch
+from glint.train.optimiser import adamw
 
 LENGTHS = (11, 3, 24)
 TOLERANCE = 1e-4
@@ -170,7 +171,7 @@ def check_gradients(recipe: ModelRecipe) -> str:
 def check_overfit(recipe: ModelRecipe) -> str:
     """Two examples can be learned by heart: every byte but the first, which nothing announces, becomes the likeliest."""
     model = fresh(recipe)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.03 * recipe.width**-0.5, weight_decay=0.0)
+    optimiser = adamw(model.parameters(), 0.03 * recipe.width**-0.5, (0.9, 0.95), 0.0, torch.device("cpu"))
     rows = [encode(text, eos=True)[: recipe.context] for text in EXAMPLES]
     inputs_N, targets_N, layout = next_token_batch(rows, model.dtype, recipe.context)
     targets_N[[0, len(rows[0]) - 1]] = IGNORED
