@@ -8,6 +8,8 @@ from glint.config.base import Positive, Rate, Strict, Weight
 
 SPARSE_EVERY = 4
 """Of linear and sparse layers, every fourth is sparse."""
+OPTIONAL_MODULES = {("sparse", "dense"): "glint.model.dense", ("ffn", "dense"): "glint.model.feedforward"}
+"""Modules that only models run whose recipe names this mechanism. The decoder imports them all; what is not here, every model runs."""
 
 
 class ModelRecipe(Strict):
@@ -64,6 +66,10 @@ class ModelRecipe(Strict):
     def dense_hidden(self) -> int:
         """Hidden width of the dense feed-forward."""
         return self.ffn_hidden or (self.top_k + self.shared_experts) * self.expert_hidden
+
+    def unused_modules(self) -> frozenset[str]:
+        """Return the modules of mechanisms that this model is not made of."""
+        return frozenset(module for (key, value), module in OPTIONAL_MODULES.items() if getattr(self, key) != value)
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
