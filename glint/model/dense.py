@@ -1,6 +1,6 @@
 """Causal softmax attention over all positions, with half-split rotary positions: as in Llama (Touvron et al., 2023).
 
-Queries and keys are turned in float32 and rounded to the compute dtype, in which PyTorch's fused kernels take them.
+Queries and keys are turned in float32 and rounded to the compute dtype, in which decoding keeps them.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from glint.device import compiles
 from glint.model.layout import Rows, Segment
 from glint.model.qkv import QKVAttention
 from glint.model.rotary import Rotary, rotate_halves
@@ -58,6 +59,15 @@ def _turned(own: Tensor, segment: Segment, heads: int) -> tuple[Tensor, Tensor, 
     return rotate_halves(q, segment.angles).to(own.dtype), rotate_halves(k, segment.angles).to(own.dtype), v
 
 
+def _attended(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+    """Return softmax(q k^T K^-0.5) v over what is `seen` (None: the causal half) by PyTorch's fused kernel.
+
+    On a CPU in float32: there the kernel's gradient in bf16 takes more than twice as long.
+    """
+    dtype = torch.float32 if compiles(q.device) else q.dtype
+    return scaled_dot_product_attention(q.to(dtype), k.to(dtype), v.to(dtype), attn_mask=seen, is_causal=seen is None).to(q.dtype)
+
+
 def dense_attention(qkv_NX: Tensor, rows: Rows, heads: int, caches: list[Any] | None = None) -> Tensor:
     """Return softmax(q_t . k_s K^-0.5) v_s over s <= t for every token [N, D].
 
@@ -71,7 +81,7 @@ def dense_attention(qkv_NX: Tensor, rows: Rows, heads: int, caches: list[Any] | 
         if past is not None:
             k, v = (torch.cat([before.expand(segment.rows, -1, -1, -1), x], 2) for before, x in zip(past, (k, v), strict=True))
             seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(k.shape[2] - q.shape[2])
-        outputs.append(segment.merge(scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=seen is None)))
+        outputs.append(segment.merge(_attended(q, k, v, seen)))
         past = (k, v)
     if caches is not None and past is not None:
         caches.append(DenseCache.of(*past))
