@@ -1,6 +1,7 @@
 """Completions of checkpoints, judged twice: by the reward cases and by the property suite."""
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +10,27 @@ import torch
 
 from glint.asking import Task, judged, read_tasks
 from glint.config.evaluation import EvaluateJob
-from glint.device import prepare
+from glint.device import peak_mib, prepare
 from glint.files import write_parquet
 from glint.generate import Completion, draw_uniforms, generate
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
 from glint.randomness import torch_generator
 from glint.tasks.tokenizer import NEWLINE, encode
+from glint.train.progress import receipt
 from glint.verify import Candidate, Verdict, Verifier, property_cases
 
 ROWS_AT_A_TIME = 256
 """Completions that are decoded side by side."""
 
 
-def evaluate(job: EvaluateJob, checkpoints: dict[str, tuple[Path, ...]], examples: Path, out: Path) -> None:
+def evaluate(job: EvaluateJob, checkpoints: dict[str, tuple[Path, ...]], examples: Path, out: Path) -> dict[str, Any]:
     """Ask each checkpoint for completions of every task of the job's split, greedily and (where asked) sampled; write one row each.
 
-    One decoding serves all stop rules: a completion that stops on parsing is a prefix of the one that stops on eos.
+    Return the receipt. One decoding serves all stop rules: a completion that stops on parsing is a prefix of the one that stops on eos.
     Raises ValueError where a checkpoint is missing or damaged, or the split has no such tasks.
     """
+    began = time.perf_counter()
     device, dtype = prepare(job.execution)
     tasks = read_tasks(examples, job.split, job.families, job.tasks_per_family)
     if not tasks:
@@ -44,6 +47,7 @@ def evaluate(job: EvaluateJob, checkpoints: dict[str, tuple[Path, ...]], example
                 rows += [{"checkpoint": name, "split": job.split, "mode": mode, **row} for row in judge.rows(tasks, completions, job)]
             print(f"{name}: {sum(row['verdict'] == 'passed' for row in rows if row['checkpoint'] == name)} passed", flush=True)
     write_parquet(out, pd.DataFrame(rows))
+    return receipt(device, dtype, time.perf_counter() - began, completions=len(rows), peak_mib=round(peak_mib(device), 1))
 
 
 @torch.no_grad()

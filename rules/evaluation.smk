@@ -3,13 +3,13 @@
 EVALUATE = Command(
     "evaluate",
     "--job {params.job:q} --examples {input.examples:q} --pretrained {input.pretrained:q} {params.layers} "
-    "--out {output.completions:q} --recipe {output.recipe:q}",
+    "--out {output.completions:q} --receipt {output.receipt:q} --recipe {output.recipe:q}",
     "evaluate",
 )
 EVALUATE_REPORTED = Command(
     "evaluate_reported",
     "--job {params.job:q} --examples {input.examples:q} --pretrained {input.pretrained:q} {params.layers} "
-    "--out {output.completions:q} --canary {output.canary:q} --recipe {output.recipe:q}",
+    "--out {output.completions:q} --canary {output.canary:q} --receipt {output.receipt:q} --recipe {output.recipe:q}",
 )
 
 
@@ -21,6 +21,7 @@ rule evaluate_pretraining:
         pretrained=ancient(source("evaluate/pretraining", "pretrain", "checkpoints")),
     output:
         completions=result("evaluate/pretraining", "completions.parquet"),
+        receipt=result("evaluate/pretraining", "receipt.json"),
         recipe=result("evaluate/pretraining", "recipe.json"),
     log:
         log_of("evaluate/pretraining"),
@@ -50,6 +51,7 @@ rule evaluate_before:
     output:
         completions=result("evaluate/before", "completions.parquet"),
         canary=result("evaluate/before", "canary.parquet"),
+        receipt=result("evaluate/before", "receipt.json"),
         recipe=result("evaluate/before", "recipe.json"),
     log:
         log_of("evaluate/before"),
@@ -79,6 +81,7 @@ use rule evaluate_pretraining as evaluate_curve with:
         trained=ancient(source("evaluate/curve", "rl", "checkpoints")),
     output:
         completions=result("evaluate/curve", "completions.parquet"),
+        receipt=result("evaluate/curve", "receipt.json"),
         recipe=result("evaluate/curve", "recipe.json"),
     log:
         log_of("evaluate/curve"),
@@ -107,6 +110,7 @@ use rule evaluate_before as evaluate_after with:
     output:
         completions=result("evaluate/after", "completions.parquet"),
         canary=result("evaluate/after", "canary.parquet"),
+        receipt=result("evaluate/after", "receipt.json"),
         recipe=result("evaluate/after", "recipe.json"),
     log:
         log_of("evaluate/after"),

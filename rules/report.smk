@@ -23,12 +23,12 @@ rule analyse_studies:
     input:
         every("corpus", "examples.parquet"),
         every("pretrain", "metrics.jsonl", "receipt.json"),
-        every("evaluate/pretraining", "completions.parquet"),
+        every("evaluate/pretraining", "completions.parquet", "receipt.json"),
         every("select", "selection.json"),
         every("rl", "metrics.jsonl", "receipt.json", "rollouts.parquet"),
-        every("evaluate/curve", "completions.parquet"),
-        every("evaluate/before", "completions.parquet"),
-        every("evaluate/after", "completions.parquet"),
+        every("evaluate/curve", "completions.parquet", "receipt.json"),
+        every("evaluate/before", "completions.parquet", "receipt.json"),
+        every("evaluate/after", "completions.parquet", "receipt.json"),
         every("expressions", "receipt.json"),
         every("vision", "receipt.json"),
     output:

@@ -255,3 +255,11 @@ def test_tasks_a_family_are_the_first_ones(school):
     assert [task.identity for task in few] == [
         next(task.identity for task in all_of if task.family == family) for family in dict.fromkeys(task.family for task in all_of)
     ]
+
+
+def test_the_receipt_counts_the_completions(school: School, tmp_path: Path) -> None:
+    out = tmp_path / "completions.parquet"
+    said = evaluate(job(), {"start": (school.start,)}, school.examples, out)
+    assert said["completions"] == len(pd.read_parquet(out))
+    assert said["seconds"] > 0
+    assert (said["device"], said["threads"]) == ("cpu", CPU.threads)

@@ -15,7 +15,10 @@ Row = dict[str, Any]
 STAGES: dict[Role, str] = {
     "pretrain_receipt": "pretrain",
     "rl_receipt": "rl",
-    "evaluate_receipt": "evaluate",
+    "pretrain_dev_receipt": "evaluate/pretraining",
+    "rl_dev_receipt": "evaluate/curve",
+    "before_receipt": "evaluate/before",
+    "after_receipt": "evaluate/after",
     "expressions_receipt": "expressions",
     "vision_receipt": "vision",
 }

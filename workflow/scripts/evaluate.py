@@ -5,7 +5,7 @@ from pathlib import Path
 
 from glint.config.evaluation import EvaluateJob
 from glint.evaluate import evaluate
-from glint.files import read_json
+from glint.files import read_json, write_json
 from glint.verify.pool import VerifierError
 from pipeline.job import arguments, job
 
@@ -25,11 +25,12 @@ def layers(names: Sequence[str], pretrained: Path, selection: Path | None, train
 
 
 def main() -> None:
-    """Evaluate the checkpoints that the job names on `examples` (Parquet), write `out` (Parquet)."""
-    given = arguments(__doc__, "examples pretrained out recipe", optional="selection trained")
+    """Evaluate the checkpoints that the job names on `examples` (Parquet), write `out` (Parquet) and `receipt` (JSON)."""
+    given = arguments(__doc__, "examples pretrained out receipt recipe", optional="selection trained")
     with job(given, given.recipe, VerifierError):
         asked = EvaluateJob.model_validate_json(given.job)
-        evaluate(asked, layers(asked.checkpoints, given.pretrained, given.selection, given.trained), given.examples, given.out)
+        checkpoints = layers(asked.checkpoints, given.pretrained, given.selection, given.trained)
+        write_json(given.receipt, evaluate(asked, checkpoints, given.examples, given.out))
 
 
 if __name__ == "__main__":
