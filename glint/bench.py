@@ -1,7 +1,7 @@
 """What training, decoding and verification cost on this machine: `python -m glint.bench [--only NAME] [--json]`.
 
-A row is measured in a process of its own, on one CPU thread. Efficiency, for training steps, is 6 x active parameters x real tokens
-over (CPU time of a step x the best rate of square matrix products of the same dtype and threads, measured in the same process).
+A row is measured in a process of its own, on one CPU thread. Efficiency is 6 (training) or 2 (decoding) x active parameters x real
+tokens over (CPU time x the best rate of square matrix products of the same dtype and threads, measured in the same process).
 """
 
 import argparse
@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 from glint.asking import Task
 from glint.config.corpus import CorpusRecipe
 from glint.config.execution import ExecutionRecipe
-from glint.config.model import ModelRecipe
+from glint.config.model import DENSE, ModelRecipe
 from glint.config.pretraining import PretrainingRecipe, PretrainJob
 from glint.config.rl import RLJob, RLRecipe
 from glint.device import choose_dtype, peak_mib, prepare
@@ -42,6 +42,7 @@ SEED = 42
 WARM_UP, MEASURED = 3, 5
 CORPUS = CorpusRecipe(pretrain_examples=32 * (WARM_UP + MEASURED))
 RESPONSE_TOKENS = 48
+HYBRID = ModelRecipe()
 
 
 def execution(precision: str) -> ExecutionRecipe:
@@ -79,12 +80,12 @@ def write_corpus(folder: Path) -> tuple[Path, Path]:
     return folder / "examples.parquet", folder / "tokens.safetensors"
 
 
-def pretrain_step(precision: str, folder: Path) -> dict[str, Any]:
+def pretrain_step(precision: str, folder: Path, model: ModelRecipe = HYBRID) -> dict[str, Any]:
     """One pretraining step of the published recipe, batch 32."""
     _, tokens = write_corpus(folder)
     steps = WARM_UP + MEASURED
     plan = PretrainingRecipe()
-    job = PretrainJob(model=ModelRecipe(), pretraining=plan, execution=execution(precision), seed=SEED, steps=steps, checkpoints=())
+    job = PretrainJob(model=model, pretraining=plan, execution=execution(precision), seed=SEED, steps=steps, checkpoints=())
     trainer = Pretrainer(job, tokens)
     row = timed(trainer.advance)
     counts = np.diff([0, *(record["real_tokens"] for record in trainer.metrics)])[WARM_UP:]
@@ -121,15 +122,20 @@ def rl_group(precision: str, tied_gradient: str, folder: Path) -> dict[str, Any]
     return row | {"cpu_seconds": row["cpu_seconds"] + sandbox, "sandbox_cpu_seconds": sandbox}
 
 
-def decode(precision: str, folder: Path) -> dict[str, Any]:  # noqa: ARG001
+def decode(precision: str, recipe: ModelRecipe = HYBRID) -> dict[str, Any]:
     """Decoding 16 rows of 48 tokens, the prompt included."""
     device, dtype = prepare(execution(precision))
-    model = Decoder(ModelRecipe(), dtype).initialise(torch_generator(SEED, "init")).to(device).freeze()
+    model = Decoder(recipe, dtype).initialise(torch_generator(SEED, "init")).to(device).freeze()
     prompt = encode(draw_examples(CORPUS, SEED)["prompt"][0])
     uniforms = [draw_uniforms(16, RESPONSE_TOKENS, torch_generator(SEED, "bench"))]
     with patch("glint.generate.NEVER_SAMPLED", (*NEVER_SAMPLED, EOS)):
         row = timed(lambda: generate(model, [prompt], uniforms, RESPONSE_TOKENS, temperature=0.35))
-    return row | {"tokens_per_second": 16 * RESPONSE_TOKENS / row["cpu_seconds"]}
+    read = len(prompt) + 16 * (RESPONSE_TOKENS - 1)  # the last token of a row is written, not read
+    operations = 2 * count_parameters(model, active=True) * read
+    return row | {
+        "efficiency": operations / row["cpu_seconds"] / best_product_rate(dtype),
+        "tokens_per_second": 16 * RESPONSE_TOKENS / row["cpu_seconds"],
+    }
 
 
 ROWS: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -138,8 +144,12 @@ ROWS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "rl_group": lambda folder: rl_group("bf16", "both", folder),
     "rl_group_fp32": lambda folder: rl_group("fp32", "both", folder),
     "rl_group_head": lambda folder: rl_group("bf16", "head_only", folder),
-    "decode": lambda folder: decode("bf16", folder),
-    "decode_fp32": lambda folder: decode("fp32", folder),
+    "decode": lambda _: decode("bf16"),
+    "decode_fp32": lambda _: decode("fp32"),
+    "dense_step_fp32": lambda folder: pretrain_step("fp32", folder, DENSE),
+    "dense_step_bf16": lambda folder: pretrain_step("bf16", folder, DENSE),
+    "dense_decode": lambda _: decode("bf16", DENSE),
+    "dense_decode_fp32": lambda _: decode("fp32", DENSE),
     "verify": lambda _: benchmark.measure(),
 }
 

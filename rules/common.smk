@@ -23,7 +23,7 @@ RUN = CONFIG.run
 RESULTS = f"results/{RUN}"
 REPORTS = f"reports/{RUN}"
 CODE = Code(ROOT, memory=Path(".snakemake/glint/trees.json"))
-STAGE_CODE = {}
+STAGE_COMMANDS = {}
 
 # The jobs import the package of this checkout, whatever else is installed.
 os.environ.update(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'workflow'}")
@@ -37,8 +37,17 @@ class Command:
         # `exec` leaves no shell between Snakemake and the job: the job sees its parent end, and signals reach it.
         self.line = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(path))} --parent $PPID {flags} > {{log}} 2>&1"
         self.code = CODE.fingerprint(path) + command_hash(flags)
+        self.path, self.flags = path, flags
         if stage:
-            STAGE_CODE[stage] = STAGE_CODE.get(stage, "") + self.code
+            STAGE_COMMANDS.setdefault(stage, []).append(self)
+
+    def code_for(self, job):
+        """Return the fingerprint of what runs for `job`: the modules of mechanisms that its model lacks do not count."""
+        return CODE.fingerprint(self.path, PLAN.unused_modules(job)) + command_hash(self.flags)
+
+    def code_of(self, stage):
+        """Return a params function: the fingerprint of what runs for the job of `stage`."""
+        return lambda wildcards: self.code_for(job_of(stage, wildcards).id)
 
 
 def result(stage, name):
@@ -100,7 +109,8 @@ def state_of(stage):
 
     def folder(wildcards, output):
         job = job_of(stage, wildcards)
-        codes = [STAGE_CODE[name.split("/")[0]] for name in PLAN.stages_of(job.id)]
+        stages = [name.split("/")[0] for name in PLAN.stages_of(job.id)]
+        codes = [command.code_for(job.id) for name in stages for command in STAGE_COMMANDS[name]]
         key = hashlib.sha256("\n".join([job.id.key, job.recipe, *codes]).encode()).hexdigest()[:16]
         return f"{RESULTS}/.state/{key}/seed-{wildcards.seed}"
 

@@ -32,7 +32,7 @@ rule evaluate_pretraining:
         mem_mb=1500,
         gpu=gpu_of("evaluate/pretraining"),
     params:
-        code=EVALUATE.code,
+        code=EVALUATE.code_of("evaluate/pretraining"),
         job=recipe("evaluate/pretraining"),
         layers=layers_of,
     message:
@@ -62,7 +62,7 @@ rule evaluate_before:
         mem_mb=1500,
         gpu=gpu_of("evaluate/before"),
     params:
-        code=EVALUATE_REPORTED.code,
+        code=EVALUATE_REPORTED.code_of("evaluate/before"),
         job=recipe("evaluate/before"),
         layers=layers_of,
     message:
@@ -92,7 +92,7 @@ use rule evaluate_pretraining as evaluate_curve with:
         mem_mb=1500,
         gpu=gpu_of("evaluate/curve"),
     params:
-        code=EVALUATE.code,
+        code=EVALUATE.code_of("evaluate/curve"),
         job=recipe("evaluate/curve"),
         layers=layers_of,
     message:
@@ -121,7 +121,7 @@ use rule evaluate_before as evaluate_after with:
         mem_mb=1500,
         gpu=gpu_of("evaluate/after"),
     params:
-        code=EVALUATE_REPORTED.code,
+        code=EVALUATE_REPORTED.code_of("evaluate/after"),
         job=recipe("evaluate/after"),
         layers=layers_of,
     message:

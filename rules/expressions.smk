@@ -24,7 +24,7 @@ rule train_expressions:
         mem_mb=1500,
         gpu=gpu_of("expressions"),
     params:
-        code=TRAIN_EXPRESSIONS.code,
+        code=TRAIN_EXPRESSIONS.code_of("expressions"),
         job=recipe("expressions"),
         folder=folder_of,
     message:

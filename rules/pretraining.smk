@@ -32,7 +32,7 @@ rule pretrain_seed:
         mem_mb=2500,
         gpu=gpu_of("pretrain"),
     params:
-        code=PRETRAIN.code,
+        code=PRETRAIN.code_of("pretrain"),
         job=recipe("pretrain"),
         folder=folder_of,
         state=state_of("pretrain"),

@@ -32,7 +32,7 @@ rule train_rl:
         mem_mb=2000,
         gpu=gpu_of("rl"),
     params:
-        code=TRAIN_RL.code,
+        code=TRAIN_RL.code_of("rl"),
         job=recipe("rl"),
         folder=folder_of,
         state=state_of("rl"),

@@ -25,7 +25,7 @@ rule train_vision:
         mem_mb=1500,
         gpu=gpu_of("vision"),
     params:
-        code=TRAIN_VISION.code,
+        code=TRAIN_VISION.code_of("vision"),
         job=recipe("vision"),
         start=start_of,
         folder=folder_of,

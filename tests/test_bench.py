@@ -36,6 +36,8 @@ def test_products_have_a_rate_that_a_machine_can_have() -> None:
     assert 1e8 < bench.best_product_rate(torch.float32, sizes=(128,)) < 1e15
 
 
-@pytest.mark.parametrize("name", ["pretrain_step_fp32", "pretrain_step_bf16", "rl_group", "rl_group_head", "decode", "verify"])
+@pytest.mark.parametrize(
+    "name", ["pretrain_step_fp32", "pretrain_step_bf16", "rl_group", "rl_group_head", "decode", "verify", "dense_step_bf16", "dense_decode"]
+)
 def test_the_rows_that_the_readme_quotes_exist(name: str) -> None:
     assert name in bench.ROWS

@@ -73,6 +73,14 @@ def test_saving_twice_gives_the_same_bytes(base: Path, tmp_path: Path) -> None:
         assert (tmp_path / "again" / name).read_bytes() == (base / name).read_bytes()
 
 
+def test_a_checkpoint_from_before_there_were_mechanisms_to_choose_is_a_hybrid(base: Path) -> None:
+    config = json.loads((base / "config.json").read_text())
+    for key in ("linear", "sparse", "residual", "ffn", "ffn_hidden", "tied"):
+        del config["model"][key]
+    (base / "config.json").write_text(json.dumps(config))
+    assert checkpoint.load([base], CPU, torch.float32).recipe == MODEL
+
+
 def test_training_keeps_only_what_it_has_trained_and_the_hash_of_its_base(base: Path, trained: Path) -> None:
     expected = model(1).freeze("last_block_and_head")
     kept = load_file(trained / "model.safetensors")

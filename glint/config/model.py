@@ -1,21 +1,34 @@
-"""The model recipe: sizes of the decoder."""
+"""The model recipe: which mechanisms the decoder is made of, and their sizes."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from glint.config.base import Positive, Rate, Strict, Weight
 
+SPARSE_EVERY = 4
+"""Of linear and sparse layers, every fourth is sparse."""
+OPTIONAL_MODULES = {("sparse", "dense"): "glint.model.dense", ("ffn", "dense"): "glint.model.feedforward"}
+"""Modules that only models run whose recipe names this mechanism. The decoder imports them all; what is not here, every model runs."""
+
 
 class ModelRecipe(Strict):
-    """Sizes of the `hybrid` decoder; the defaults are the published 25,730,592 parameters."""
+    """Mechanisms of the decoder and their sizes; the defaults are the published `hybrid` of 25,730,592 parameters."""
 
+    linear: Literal["elu", "none"] = "elu"
+    """Linear layers, three of four. elu: phi = elu + 1; none: there are none, every layer is one of `sparse`."""
+    sparse: Literal["strided", "dense"] = "strided"
+    """The other layers. strided: the last `window` positions and every `stride`-th; dense: all positions, half-split RoPE."""
+    residual: Literal["mixed", "single"] = "mixed"
+    """mixed: `streams` residual streams, read and written with learned weights; single: the usual one, and `streams` is not read."""
+    ffn: Literal["moe", "dense"] = "moe"
+    """moe: `top_k` of `experts` and a shared expert; dense: one SwiGLU, and the keys of the experts are not read."""
     vocabulary: int = Field(default=260, ge=260, le=65536)
     """Token ids: pad 0, bos 1, eos 2, sep 3, then the 256 bytes."""
     width: Positive = 192
     """Width of a token's vector (D)."""
     layers: Positive = 12
-    """Number of blocks; every fourth attends sparsely, the others linearly."""
+    """Number of blocks."""
     heads: Positive = 6
     """Attention heads a layer."""
     experts: Positive = 8
@@ -26,29 +39,73 @@ class ModelRecipe(Strict):
     """Hidden width of an expert."""
     shared_experts: Positive = 1
     """Experts that every token passes, unscaled."""
+    ffn_hidden: Positive | None = None
+    """Hidden width of a dense feed-forward; none: that of the experts a token passes, together."""
     streams: Positive = 4
     """Parallel residual streams."""
     window: Positive = 32
-    """Sparse attention: how many recent positions a token sees, itself included."""
+    """Strided attention: how many recent positions a token sees, itself included."""
     stride: Positive = 32
-    """Sparse attention: every position divisible by this is seen as well."""
+    """Strided attention: every position divisible by this is seen as well."""
     context: Positive = 192
     """Longest sequence, in tokens."""
     rope_base: Rate = 10000.0
     """Base of the rotary position angles."""
     norm_epsilon: Rate = 1e-6
     """Added to the mean square in RMSNorm."""
+    tied: bool = True
+    """Whether the embedding and the output head are one matrix."""
     init_std: Weight = 0.02
     """Standard deviation of linear and embedding weights at the start."""
+
+    def attention(self, layer: int) -> str:
+        """Return which mechanism attends in `layer` (from 0): a value of `linear` or of `sparse`."""
+        return self.sparse if self.linear == "none" or (layer + 1) % SPARSE_EVERY == 0 else self.linear
+
+    @property
+    def dense_hidden(self) -> int:
+        """Hidden width of the dense feed-forward."""
+        return self.ffn_hidden or (self.top_k + self.shared_experts) * self.expert_hidden
+
+    def unused_modules(self) -> frozenset[str]:
+        """Return the modules of mechanisms that this model is not made of."""
+        return frozenset(module for (key, value), module in OPTIONAL_MODULES.items() if getattr(self, key) != value)
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         if self.width % (2 * self.heads):
             raise ValueError(f"width {self.width} must be divisible by twice the heads, 2 * {self.heads}")
-        if self.top_k > self.experts:
+        if self.ffn == "moe" and self.top_k > self.experts:
             raise ValueError(f"top_k {self.top_k} exceeds the {self.experts} experts")
-        if self.window > self.context:
+        if self.sparse == "strided" and self.window > self.context:
             raise ValueError(f"window {self.window} exceeds the context of {self.context}")
         if self.shared_experts != 1:
             raise ValueError(f"shared_experts must be 1, not {self.shared_experts}")
         return self
+
+    @model_validator(mode="after")
+    def _mechanisms_mean_something(self) -> Self:
+        if self.ffn == "moe" and self.ffn_hidden is not None:
+            raise ValueError(f"ffn_hidden {self.ffn_hidden} means nothing with ffn moe; set expert_hidden, or ffn: dense")
+        if self.sparse != "strided" and self.linear != "none" and self.layers < SPARSE_EVERY:
+            raise ValueError(
+                f"sparse {self.sparse} means nothing in {self.layers} layers: with linear {self.linear} the first sparse layer is "
+                f"the {SPARSE_EVERY}th; add layers, or set linear: none"
+            )
+        return self
+
+
+DENSE = ModelRecipe(
+    linear="none",
+    sparse="dense",
+    residual="single",
+    ffn="dense",
+    width=512,
+    layers=7,
+    heads=8,
+    ffn_hidden=1632,
+    context=256,
+)
+"""The Llama-style control, countable by hand: 25,026,048 parameters with 256 token ids, 25,028,096 with our 260."""
+PRESETS: dict[str, ModelRecipe] = {"hybrid": ModelRecipe(), "dense": DENSE}
+"""Models with a name of their own."""

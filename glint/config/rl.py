@@ -67,7 +67,7 @@ class RLRecipe(Strict):
     stop: Literal["parses", "eos"] = "parses"
     """parses: a sample ends once it is the wanted function and ends in a newline (published); eos: it ends at the model's own eos."""
     scope: Literal["all", "last_block", "last_block_and_head"] = "last_block_and_head"
-    """Trained tensors; published: last block, final norm and the tied embedding/head."""
+    """Trained tensors; published: last block, final norm and the tied embedding/head (of an untied model the head alone)."""
     tied_gradient: Literal["both", "head_only"] = "both"
     """both: the tied matrix learns as head and, through all blocks, as input embedding; head_only skips the second path."""
     zero_spread: Literal["skip", "update"] = "skip"
@@ -77,7 +77,7 @@ class RLRecipe(Strict):
     lr: Rate = 5.0e-5
     """Learning rate of AdamW."""
     head_lr_factor: Rate = 1.0
-    """Learning rate of the tied matrix, relative to lr."""
+    """Learning rate of the output head, the tied matrix, relative to lr."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     """AdamW's decay rates."""
     weight_decay: Weight = 0.0

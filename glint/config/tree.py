@@ -79,6 +79,12 @@ class Recipe(Strict):
         return self
 
     @model_validator(mode="after")
+    def _tied_gradient_exists(self) -> Self:
+        if self.rl.tied_gradient == "head_only" and not self.model.tied:
+            raise ValueError("rl.tied_gradient head_only means nothing with model.tied false: the head is no input embedding")
+        return self
+
+    @model_validator(mode="after")
     def _lengths_fit(self) -> Self:
         context = self.model.context
         for key, length in {

@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from glint.device import compiles
 from glint.model import compiled, kernels
 from glint.model.layout import Rows, Segment
+from glint.model.qkv import QKVAttention
 from glint.model.rotary import Rotary, rotate
 
 DENOMINATOR_FLOOR = float(kernels.DENOMINATOR_FLOOR)
@@ -27,22 +28,16 @@ def feature_map(x: Tensor) -> Tensor:
 
 def _split(qkv_NX: Tensor, segment: Segment, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return padded q and k, turned, and v, [R, H, T, K] each, float32."""
-    own = segment.indices.pad(qkv_NX).view(segment.rows, segment.longest, 3, heads, -1)
-    q, k, v = own.float().permute(2, 0, 3, 1, 4)
+    q, k, v = segment.split(qkv_NX.float(), heads)
     return rotate(q, segment.angles), rotate(k, segment.angles), v
-
-
-def _merge(attended_RHTK: Tensor, segment: Segment) -> Tensor:
-    return segment.indices.unpad(attended_RHTK.transpose(1, 2).flatten(0, 1).flatten(1))
-
-
-def _spans(qkv_NX: Tensor, segments: list[Segment]) -> tuple[Tensor, ...]:
-    return qkv_NX.tensor_split([segment.first for segment in segments[1:]])
 
 
 @dataclass
 class LinearState:
-    """The whole decode cache of a linear layer: S = sum phi(k) v^T and z = sum phi(k), float32, constant in length."""
+    """The whole decode cache of a linear layer: S = sum phi(k) v^T and z = sum phi(k), float32, constant in length.
+
+    The compiled loops pad the columns of S to whole registers.
+    """
 
     s_RHKK: Tensor
     z_RHK: Tensor
@@ -64,13 +59,13 @@ def linear_attention(qkv_NX: Tensor, rows: Rows, heads: int, states: list[Any] |
         return attended_NX
     outputs = []
     before: Tensor | None = None
-    for segment, own in zip(rows.segments, _spans(qkv_NX, rows.segments), strict=True):
+    for segment, own in zip(rows.segments, rows.spans(qkv_NX), strict=True):
         q, k, v = _split(own, segment, heads)
         q, k, v1 = (x.to(qkv_NX.dtype) for x in (feature_map(q), feature_map(k), torch.cat([v, torch.ones_like(v[..., :1])], -1)))
         sums = (q @ k.transpose(-1, -2)).tril() @ v1  # the quadratic masked form: one product gives S and z, by the column of ones
         if before is not None:
             sums = sums + q @ before
-        outputs.append(_merge(sums[..., :-1] / sums[..., -1:].clamp(min=DENOMINATOR_FLOOR), segment))
+        outputs.append(segment.merge(sums[..., :-1] / sums[..., -1:].clamp(min=DENOMINATOR_FLOOR)))
         before = _final_state(k, v1, segment, before)
     if states is not None and before is not None:
         states.append(LinearState(before[..., :-1].float(), before[..., -1].float()))
@@ -90,9 +85,10 @@ def linear_step(qkv_RX: Tensor, positions_R: Tensor, rotary: Rotary, state: Line
     heads, size = state.z_RHK.shape[1:]
     q, k, v = qkv_RX.float().view(-1, 3, heads, size).unbind(1)
     q, k = (feature_map(rotate(x, rotary.angles[positions_R][:, None])) for x in (q, k))
-    state.s_RHKK.addcmul_(k[..., None], v[..., None, :])
+    s_RHKK = state.s_RHKK[..., :size]
+    s_RHKK.addcmul_(k[..., None], v[..., None, :])
     state.z_RHK.add_(k)
-    total_v = torch.matmul(q[..., None, :], state.s_RHKK).squeeze(-2)
+    total_v = torch.matmul(q[..., None, :], s_RHKK).squeeze(-2)
     total = torch.linalg.vecdot(q, state.z_RHK).clamp_(min=DENOMINATOR_FLOOR)
     return (total_v / total[..., None]).flatten(1).to(qkv_RX.dtype)
 
@@ -166,7 +162,7 @@ def sparse_attention(
     outputs = []
     past: tuple[Tensor, Tensor, Tensor] | None = None
     start = 0
-    for segment, own in zip(rows.segments, _spans(qkv_NX, rows.segments), strict=True):
+    for segment, own in zip(rows.segments, rows.spans(qkv_NX), strict=True):
         q, k, v = _split(own, segment, heads)
         positions = torch.arange(start, start + segment.longest, device=q.device)
         keys, values, key_positions = k, v, positions
@@ -176,7 +172,7 @@ def sparse_attention(
             key_positions = torch.cat([past[2], positions])
         seen = visible(positions, key_positions, window, stride)
         scores = (q * q.shape[-1] ** -0.5 @ keys.transpose(-1, -2)).masked_fill(~seen, float("-inf"))
-        outputs.append(_merge((torch.softmax(scores, -1) @ values).to(qkv_NX.dtype), segment))
+        outputs.append(segment.merge((torch.softmax(scores, -1) @ values).to(qkv_NX.dtype)))
         past = (keys, values, key_positions)
         start += segment.longest
     if cache is not None and past is not None:
@@ -208,8 +204,26 @@ def sparse_step(qkv_RX: Tensor, positions_R: Tensor, rotary: Rotary, cache: Spar
     return scaled_dot_product_attention(q[:, :, None], cache.k_RHCK, cache.v_RHCK, attn_mask=mask).flatten(1).to(qkv_RX.dtype)
 
 
-def step(qkv_RX: Tensor, positions_R: Tensor, rotary: Rotary, cache: LinearState | SparseCache) -> Tensor:
-    """Add one position a row to `cache` in place and return its attended values [R, D]."""
-    if isinstance(cache, SparseCache):
-        return sparse_step(qkv_RX, positions_R, rotary, cache)
-    return linear_step(qkv_RX, positions_R, rotary, cache)
+class EluAttention(QKVAttention):
+    """Linear attention with phi = elu + 1."""
+
+    def attend(self, qkv_NX: Tensor, rows: Rows, kept: list[Any] | None) -> Tensor:
+        """Return the attended values [N, D] of packed projections."""
+        return linear_attention(qkv_NX, rows, self.recipe.heads, kept)
+
+    def attend_step(self, qkv_RX: Tensor, positions_R: Tensor, rotary: Rotary, kept: LinearState) -> Tensor:
+        """Add one position a row to `kept`, in place, and return its attended values [R, D]."""
+        return linear_step(qkv_RX, positions_R, rotary, kept)
+
+
+class StridedAttention(QKVAttention):
+    """Softmax attention over the last `window` positions and every `stride`-th."""
+
+    def attend(self, qkv_NX: Tensor, rows: Rows, kept: list[Any] | None) -> Tensor:
+        """Return the attended values [N, D] of packed projections."""
+        recipe = self.recipe
+        return sparse_attention(qkv_NX, rows, recipe.heads, recipe.window, recipe.stride, kept, recipe.context)
+
+    def attend_step(self, qkv_RX: Tensor, positions_R: Tensor, rotary: Rotary, kept: SparseCache) -> Tensor:
+        """Add one position a row to `kept`, in place, and return its attended values [R, D]."""
+        return sparse_step(qkv_RX, positions_R, rotary, kept)

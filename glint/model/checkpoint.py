@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glint.config.model import ModelRecipe
 from glint.files import read_json, replacing, sha256, write_json
-from glint.model.decoder import MATRICES, Decoder
+from glint.model.decoder import Decoder
 
 FORMAT_VERSION = 2
 WEIGHTS = "model.safetensors"
@@ -23,7 +23,9 @@ def save(model: Decoder, folder: Path, *, base: Path | None = None) -> None:
     A block's matrices are written in the dtype that the model multiplies them in: half the size in bf16, the same completions.
     """
     named = model.named_parameters() if base is None else model.trainable().items()
-    tensors = {name: _stored(name, parameter.detach(), model.dtype).cpu().contiguous() for name, parameter in named}
+    narrow = model.matrix_names
+    stored = {name: parameter.detach().to(model.dtype if name in narrow else parameter.dtype) for name, parameter in named}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in stored.items()}
     with replacing(folder / WEIGHTS) as temporary:
         try:
             save_file(tensors, temporary)
@@ -34,10 +36,6 @@ def save(model: Decoder, folder: Path, *, base: Path | None = None) -> None:
     if base is not None:
         config["base_sha256"] = sha256(base / WEIGHTS)
     write_json(folder / "config.json", config)
-
-
-def _stored(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if name.rpartition(".")[2] in MATRICES else tensor
 
 
 def load(folders: Iterable[Path], device: torch.device, dtype: torch.dtype) -> Decoder:

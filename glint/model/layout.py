@@ -106,6 +106,14 @@ class Segment:
     angles: Tensor
     """[1, 1, T, K/2] rotary angles of the padded positions."""
 
+    def split(self, qkv_NX: Tensor, heads: int) -> tuple[Tensor, ...]:
+        """Return q, k and v of the segment's packed projections as padded rows, [R, H, T, K] each."""
+        return self.indices.pad(qkv_NX).view(self.rows, self.longest, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind()
+
+    def merge(self, attended_RHTK: Tensor) -> Tensor:
+        """Return padded rows as packed tokens [N, H*K]."""
+        return self.indices.unpad(attended_RHTK.transpose(1, 2).flatten(0, 1).flatten(1))
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -125,6 +133,10 @@ class Rows:
         own = angles[None, None, layout.prompt : layout.prompt + layout.longest]
         segments.append(Segment(layout.prompt, layout.rows, layout.longest, layout.indices(angles.device), own))
         return segments
+
+    def spans(self, x_NX: Tensor) -> tuple[Tensor, ...]:
+        """Return the packed tokens of each segment."""
+        return x_NX.tensor_split([segment.first for segment in self.segments[1:]])
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:

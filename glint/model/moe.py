@@ -4,15 +4,19 @@
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from glint.config.model import ModelRecipe
 from glint.device import compiles
 from glint.model import compiled
+from glint.model.mechanism import Weights
 from glint.model.primitives import gated_mlp
 
 
 def balance_loss(usage_LE: Tensor) -> Tensor:
-    """Return E * mean_e((mean_layers usage_e - 1/E)^2), 0 where every expert gets its share."""
+    """Return E * mean_e((mean_layers usage_e - 1/E)^2), 0 where every expert gets its share, and where no layer routes (L = 0)."""
+    if not len(usage_LE):
+        return usage_LE.new_zeros(())
     experts = usage_LE.shape[1]
     return experts * (usage_LE.mean(0) - 1 / experts).square().mean()
 
@@ -43,3 +47,36 @@ def mixture_step(residual_RD: Tensor, x_RD: Tensor, logits_RE: Tensor, up: Tenso
     share_RE = torch.zeros_like(logits_RE, dtype=torch.float32).scatter_(1, experts_RK, weights_RK)
     share_RE = torch.cat([share_RE, share_RE.new_ones(len(share_RE), 1)], 1)
     return residual_RD + torch.einsum("re,erd->rd", share_RE, gated_mlp(x_RD, up, down).float())
+
+
+class Mixture:
+    """Softmax-routed experts and a shared one."""
+
+    matrices = ("router", "up", "down")
+
+    def __init__(self, recipe: ModelRecipe) -> None:
+        self.recipe = recipe
+
+    @property
+    def idle_parameters(self) -> int:
+        """Parameters of the experts that a token is not sent to."""
+        recipe = self.recipe
+        return (recipe.experts - recipe.top_k) * 3 * recipe.expert_hidden * recipe.width
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return `router` [E, D], `up` and `down`."""
+        width, hidden, experts = self.recipe.width, self.recipe.expert_hidden, self.recipe.experts
+        shapes = {"router": (experts, width), "up": (experts + 1, width, 2 * hidden), "down": (experts + 1, hidden, width)}
+        return {name: nn.Parameter(torch.empty(shape)) for name, shape in shapes.items()}
+
+    def decoding(self, weights: Weights) -> Weights:
+        """Return `weights` as they are."""
+        return weights
+
+    def forward(self, residual_ND: Tensor, x_ND: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Return residual + change [N, D], and the share of routed slots that each expert got [E]."""
+        return mixture(residual_ND, x_ND, x_ND @ weights["router"].t(), weights["up"], weights["down"], self.recipe.top_k)
+
+    def step(self, residual_RD: Tensor, x_RD: Tensor, weights: Weights) -> Tensor:
+        """Return residual + change [R, D] of a few rows."""
+        return mixture_step(residual_RD, x_RD, x_RD @ weights["router"].t(), weights["up"], weights["down"], self.recipe.top_k)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rotary:
-    """The turns of RoPE: at position p the pair (2j, 2j+1) turns by the angle p * base^(-2j/K) (Su et al., 2021)."""
+    """The turns of RoPE: at position p pair j turns by the angle p * base^(-2j/K) (Su et al., 2021)."""
 
     angles: Tensor
     """[P, K/2] unit complex numbers."""
@@ -35,3 +35,10 @@ def rotate(x: Tensor, angles: Tensor) -> Tensor:
     """Return float32 `x` [..., K] with its interleaved pairs turned by `angles` [..., K/2]."""
     pairs = torch.view_as_complex(x.float().contiguous().unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * angles).flatten(-2)
+
+
+def rotate_halves(x: Tensor, angles: Tensor) -> Tensor:
+    """Return float32 `x` [..., K] with its pairs (j, j + K/2) turned by `angles` [..., K/2]: Llama's order of the same pairs."""
+    first, second = x.float().chunk(2, -1)
+    cos, sin = angles.real, angles.imag
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)

@@ -5,14 +5,17 @@ Since every softmax sums to one, what layer l reads is e + sum_{j<l} c_lj t_j wi
 and the mean over the streams at the end is e + sum_j t_j / S. So only e and the block outputs t are kept.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from glint.config.model import ModelRecipe
 
-def mixing_weights(read_logits: list[Tensor], write_logits: list[Tensor]) -> list[Tensor]:
+
+def mixing_weights(read_logits: Sequence[Tensor], write_logits: Sequence[Tensor]) -> list[Tensor]:
     """Return for each level l its weights [l+1] of (e, t_0, ..., t_{l-1}); the last level is the mean over the streams.
 
     Each level has a tensor of its own, so that levels whose logits are frozen ask for no gradient.
@@ -68,3 +71,94 @@ def read(newest_ND: Tensor, weights: list[Tensor], bank: StreamBank, level: int)
     Levels must be read once each, in ascending order, and every read must depend on the read before it.
     """
     return _Read.apply(newest_ND, weights[level], bank, level)
+
+
+class MixedStreams:
+    """S streams that layers read and write with learned weights."""
+
+    def __init__(self, recipe: ModelRecipe) -> None:
+        self.recipe = recipe
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return the logits of a block's reading and writing weights, [S] each."""
+        streams = self.recipe.streams
+        return {
+            "read_logits": nn.Parameter(torch.linspace(0.1, -0.1, streams)),
+            "write_logits": nn.Parameter(torch.linspace(-0.1, 0.1, streams)),
+        }
+
+    def mixing(self, blocks: Sequence[nn.Module]) -> list[Tensor]:
+        """Return the weights of each level."""
+        read_logits, write_logits = ([block.get_parameter(name) for block in blocks] for name in ("read_logits", "write_logits"))
+        return mixing_weights(read_logits, write_logits)
+
+    def begin(self, embedded_ND: Tensor, mixing: list[Tensor]) -> "MixedPass":
+        """Begin a pass with the embedded tokens."""
+        return MixedPass(embedded_ND, mixing)
+
+
+class MixedPass:
+    """One pass through the layers; a layer's output holds what it has read."""
+
+    def __init__(self, embedded_ND: Tensor, mixing: list[Tensor]) -> None:
+        self.newest_ND, self.read_ND, self.mixing = embedded_ND, embedded_ND, mixing
+        self.bank = StreamBank(embedded_ND, len(mixing) - 1)
+
+    def before_attention(self, layer: int) -> Tensor:
+        """Return what `layer` reads [N, D]."""
+        self.read_ND = read(self.newest_ND, self.mixing, self.bank, layer)
+        return self.read_ND
+
+    def after_attention(self, layer: int, change_ND: Tensor) -> Tensor:  # noqa: ARG002
+        """Return what the layer has read, with the attention's change [N, D]."""
+        return self.read_ND + change_ND
+
+    def after_feed_forward(self, layer: int, total_ND: Tensor) -> None:  # noqa: ARG002
+        """Write the layer's output."""
+        self.newest_ND = total_ND
+
+    def end(self) -> Tensor:
+        """Return the mean over the streams [N, D]."""
+        return read(self.newest_ND, self.mixing, self.bank, len(self.mixing) - 1)
+
+
+class SingleStream:
+    """The usual residual stream: nothing to learn."""
+
+    def __init__(self, recipe: ModelRecipe) -> None:
+        self.recipe = recipe
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return nothing."""
+        return {}
+
+    def mixing(self, blocks: Sequence[nn.Module]) -> list[Tensor]:  # noqa: ARG002
+        """Return nothing."""
+        return []
+
+    def begin(self, embedded_ND: Tensor, mixing: list[Tensor]) -> "SinglePass":  # noqa: ARG002
+        """Begin a pass with the embedded tokens."""
+        return SinglePass(embedded_ND)
+
+
+class SinglePass:
+    """One pass through the layers, each of which adds to what it reads."""
+
+    def __init__(self, embedded_ND: Tensor) -> None:
+        self.x_ND = embedded_ND
+
+    def before_attention(self, layer: int) -> Tensor:  # noqa: ARG002
+        """Return the stream [N, D]."""
+        return self.x_ND
+
+    def after_attention(self, layer: int, change_ND: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the stream with the attention's change [N, D]."""
+        return self.x_ND + change_ND
+
+    def after_feed_forward(self, layer: int, total_ND: Tensor) -> None:  # noqa: ARG002
+        """Take the stream with the layer's change."""
+        self.x_ND = total_ND
+
+    def end(self) -> Tensor:
+        """Return the stream [N, D]."""
+        return self.x_ND

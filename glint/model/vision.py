@@ -151,12 +151,14 @@ PATHS: dict[str, type[FaithfulPath] | type[DirectPatch]] = {"faithful": Faithful
 
 
 def with_image_ids(model: Decoder, generator: torch.Generator) -> Decoder:
-    """Return `model` with the rows of `IMAGE_IDS` more ids in its tied matrix, drawn from N(0, init_std), and all else kept."""
+    """Return `model` with the rows of `IMAGE_IDS` more ids in embedding and head, drawn from N(0, init_std), and all else kept."""
     recipe = model.recipe
     grown = Decoder(recipe.model_copy(update={"vocabulary": recipe.vocabulary + IMAGE_IDS}), model.dtype)
-    rows_VD = torch.empty(IMAGE_IDS, recipe.width).normal_(0, recipe.init_std, generator=generator)
     state = model.state_dict()
-    grown.load_state_dict(state | {"embedding": torch.cat([state["embedding"], rows_VD.to(state["embedding"].device)])})
+    for name in dict.fromkeys(("embedding", model.head_name)):
+        rows_VD = torch.empty(IMAGE_IDS, recipe.width).normal_(0, recipe.init_std, generator=generator)
+        state[name] = torch.cat([state[name], rows_VD.to(state[name].device)])
+    grown.load_state_dict(state)
     return grown
 
 

@@ -76,8 +76,8 @@ class GroupTrainer:
     def _optimiser(self) -> AdamW:
         recipe = self.job.rl
         named = self.policy.trainable()
-        head = [parameter for name, parameter in named.items() if name == "embedding"]
-        rest = [parameter for name, parameter in named.items() if name != "embedding"]
+        head = [parameter for name, parameter in named.items() if name == self.policy.head_name]
+        rest = [parameter for name, parameter in named.items() if name != self.policy.head_name]
         groups: list[dict[str, Any]] = [{"params": rest, "lr": recipe.lr}, {"params": head, "lr": recipe.lr * recipe.head_lr_factor}]
         return adamw([group for group in groups if group["params"]], recipe.lr, recipe.betas, recipe.weight_decay, self.device)
 

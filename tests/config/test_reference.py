@@ -1,10 +1,12 @@
 """The schema and the documented table say what the classes say."""
 
+import re
 from pathlib import Path
 
 import jsonschema
 import yaml
 
+from glint.config.model import PRESETS, ModelRecipe
 from glint.config.reference import SECTIONS, schema, table
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,12 @@ def test_every_key_is_described():
     for section, node in SECTIONS.items():
         for name, field in node.model_fields.items():
             assert field.description, f"{section}.{name} has no docstring"
+
+
+def test_the_dense_model_in_the_readme_is_the_preset():
+    line = re.search(r"^ +model: (\{linear: none.*\})$", (CONFIGS / "README.md").read_text(), re.MULTILINE)
+    assert line is not None
+    assert ModelRecipe.model_validate(yaml.safe_load(line[1])) == PRESETS["dense"]
 
 
 def test_schema_accepts_shipped_configs_and_sees_a_typo_in_an_arm():

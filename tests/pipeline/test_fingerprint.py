@@ -74,6 +74,20 @@ def test_a_new_import_brings_in_what_it_loads(checkout):
     assert edited(checkout, "glint/base.py", "LIMIT = 5\n") == {"train", "report"}
 
 
+def test_what_is_imported_but_not_used_does_not_count(checkout):
+    (checkout / "glint/extra.py").write_text("import glint.deep\n")
+    (checkout / "glint/deep.py").write_text("DEPTH = 1\n")
+    (checkout / "glint/train/loop.py").write_text("import glint.extra\nfrom glint.base import LIMIT\n\n\ndef loop():\n    return LIMIT\n")
+    script, unused = checkout / "workflow/scripts/train.py", frozenset({"glint.extra"})
+    assert Code(checkout).closure(script) - Code(checkout).closure(script, unused) == {"glint.extra", "glint.deep"}
+    before = Code(checkout).fingerprint(script), Code(checkout).fingerprint(script, unused)
+    for name in ("extra", "deep"):
+        (checkout / f"glint/{name}.py").write_text("DEPTH = 2\n")
+        after = Code(checkout).fingerprint(script), Code(checkout).fingerprint(script, unused)
+        assert after[0] != before[0]
+        assert after[1] == before[1]
+
+
 def test_layout_of_a_command_means_nothing():
     assert command_hash("--a 1\n   --b 2") == command_hash("--a 1 --b 2")
     assert command_hash("--a 1 --b 2") != command_hash("--a 1 --b 3")

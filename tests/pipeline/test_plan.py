@@ -1,11 +1,13 @@
 """What a config asks for: shared jobs are one job, and a change names exactly the jobs that it affects."""
 
 import json
+from importlib import util
 from typing import Any
 
 import pytest
 
 from glint.config.load import load
+from glint.config.model import OPTIONAL_MODULES
 from pipeline.plan import ROLES, Id, Plan
 from tests import studies
 
@@ -222,3 +224,15 @@ def test_a_run_from_the_start_of_another_seed_is_another_job_than_one_from_its_o
 
 def test_fewer_tasks_of_the_split_change_the_reported_evaluation_alone():
     assert different(plan(), plan(tasks_per_family=4)) == {"evaluate/before", "evaluate/after"}
+
+
+def test_a_job_counts_the_mechanisms_of_its_model_alone():
+    every = set(OPTIONAL_MODULES.values())
+    assert all(util.find_spec(module) for module in every)
+    arms = {"published": {}, "dense": {"model": {"ffn": "dense"}}}
+    of = plan(arms=arms)
+    unused = {(run.arm, stage): of.unused_modules(job) for run in of.runs for stage, job in run.stages.items()}
+    for stage in {stage for _, stage in unused}:
+        named = set() if stage == "corpus" else every
+        assert unused["published", stage] == named
+        assert unused["dense", stage] == named - {"glint.model.feedforward"}

@@ -165,6 +165,29 @@ def test_advantages(baseline: rloo.Baseline, ddof: Any) -> None:
         assert objective.advantages(torch.tensor(rewards), recipe).tolist() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("one", "others", "baseline", "ddof", "advantage", "rest"),
+    [
+        (-0.1, 0.0, "leave_one_out", 1, -0.1, 0.1 / 15),
+        (-0.1, 0.0, "group_normalised", 1, -3.75, 0.25),
+        (-0.1, 0.0, "group_normalised", 0, -(15**0.5), 15**-0.5),
+        (1.0, 0.0, "leave_one_out", 1, 1.0, -1 / 15),
+        (1.0, 0.0, "group_normalised", 1, 3.75, -0.25),
+        (1.0, 0.0, "group_normalised", 0, 15**0.5, -(15**-0.5)),
+        (1.0, 0.0, "group_mean", 1, 15 / 16, -1 / 16),
+        (1.0, 0.0, "none", 1, 1.0, 0.0),
+    ],
+)
+def test_advantages_computed_by_hand(one: float, others: float, baseline: Any, ddof: Any, advantage: float, rest: float) -> None:
+    """One sample of 16 that differs by d: mean d/16, sample variance d^2/16 (so d/4 divides), population variance 15 d^2 / 16^2.
+
+    RLOO keeps the ten to one between a success and an invalid text; GRPO makes them equal.
+    """
+    recipe = RLRecipe(baseline=baseline, std_ddof=ddof, std_epsilon=0.0)
+    found = objective.advantages(torch.tensor([one] + [others] * 15), recipe).tolist()
+    assert found == pytest.approx([advantage] + [rest] * 15, abs=1e-5)
+
+
 def test_only_the_scope_moves_and_everything_in_it_does(desk: Desk) -> None:
     for scope, prefixes in SCOPES.items():
         trainer = desk.trainer(scope=scope)

@@ -27,21 +27,25 @@ class Code:
         self.trees = Trees(memory)
         self.graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
 
-    def fingerprint(self, script: Path) -> str:
-        """Return the hash of `script` and of every project module that running it imports; Python's minor version counts too."""
+    @functools.cache  # noqa: B019 - a Code lives as long as the process
+    def fingerprint(self, script: Path, unused: frozenset[str] = frozenset()) -> str:
+        """Return the hash of `script` and of every project module that running it imports; Python's minor version counts too.
+
+        Modules in `unused` are imported, but nothing in them runs: neither they nor what they alone import counts.
+        """
         parts = [f"python {sys.version_info.major}.{sys.version_info.minor}", self.trees.hash_of(script)]
-        parts += [f"{module} {self._module_hash(module)}" for module in sorted(self.closure(script))]
+        parts += [f"{module} {self._module_hash(module)}" for module in sorted(self.closure(script, unused))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
-    def closure(self, script: Path) -> set[str]:
-        """Return the project modules that `script` imports, directly or not, with the packages that hold them."""
-        pending = _imports(script) & self.graph.modules
+    def closure(self, script: Path, unused: frozenset[str] = frozenset()) -> set[str]:
+        """Return the project modules that `script` imports, directly or not, with the packages that hold them, without `unused`."""
+        pending = (_imports(script) & self.graph.modules) - unused
         found: set[str] = set()
         while pending:
             module = pending.pop()
             found.add(module)
             parents = {module.rpartition(".")[0]} - {""}
-            pending |= (self.graph.find_modules_directly_imported_by(module) | parents) - found
+            pending |= (self.graph.find_modules_directly_imported_by(module) | parents) - found - unused
         return found
 
     @functools.cache  # noqa: B019 - a Code lives as long as the process

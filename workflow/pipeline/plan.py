@@ -93,6 +93,15 @@ class Plan:
             found.update(self.stages_of(source))
         return tuple(sorted(found))
 
+    def unused_modules(self, job: Id) -> frozenset[str]:
+        """Return the modules of mechanisms that the model of `job`, or of what it reads, is not made of; none where there is no model."""
+        own = self.jobs[job]
+        model = getattr(own.slice, "model", None)
+        if model is not None:
+            unused: frozenset[str] = model.unused_modules()
+            return unused
+        return frozenset().union(*(self.unused_modules(source) for source in own.sources.values()))
+
     def manifest(self) -> list[dict[str, Any]]:
         """Return where each result of each run lies: study, arm, seed, role, path; of a vision study its own alone, without its start's."""
         return [
