@@ -50,3 +50,21 @@ def kda(w: Weights, h_TD: Tensor) -> Tensor:
             merged.append(rms(states[head].T @ q) * w["norm"] * gate)
         outputs.append(w["out"] @ torch.cat(merged))
     return torch.stack(outputs)
+
+
+def hyper_connection(w: Weights, streams_SD: Tensor, y_D: Tensor, *, iterations: int = 20) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what a layer reads of one token's streams, the new streams after it gave `y_D`, and comb."""
+    count = len(streams_SD)
+    m = w["projection"] @ rms(streams_SD.flatten())
+    scale, base = w["scale"], w["base"]
+    pre = [torch.sigmoid(m[i] * scale[0] + base[i]) + 1e-6 for i in range(count)]
+    post = [2 * torch.sigmoid(m[count + i] * scale[1] + base[count + i]) for i in range(count)]
+    logits = (m * scale[2] + base)[2 * count :].view(count, count)
+    comb = logits.exp() / logits.exp().sum(dim=1, keepdim=True) + 1e-6
+    comb = comb / (comb.sum(dim=0, keepdim=True) + 1e-6)
+    for _ in range(iterations - 1):
+        comb = comb / (comb.sum(dim=1, keepdim=True) + 1e-6)
+        comb = comb / (comb.sum(dim=0, keepdim=True) + 1e-6)
+    read = sum((pre[i] * streams_SD[i] for i in range(count)), torch.zeros_like(y_D))
+    new = [post[j] * y_D + sum(comb[i, j] * streams_SD[i] for i in range(count)) for j in range(count)]
+    return read, torch.stack(new), comb

@@ -136,7 +136,7 @@ def in_library(library: Any, module: KimiDeltaAttention) -> Any:
     """Return the library's layer with the same weights."""
     other = library.Glm5NextTextLinearAttention(library_config(library), 0)
     q, k, v = module.qkv.chunk(3)
-    names = {"forget_gate.f_a_proj.weight": module.decay_down, "forget_gate.f_b_proj.weight": module.decay_up}
+    names: dict[str, Tensor] = {"forget_gate.f_a_proj.weight": module.decay_down, "forget_gate.f_b_proj.weight": module.decay_up}
     names |= {"forget_gate.dt_bias": module.decay_bias, "forget_gate.A_log": module.decay_log_rate}
     names |= {"q_proj.weight": q, "k_proj.weight": k, "v_proj.weight": v, "conv1d.weight": module.convolution[:, None]}
     names |= {"g_a_proj.weight": module.gate_down, "g_b_proj.weight": module.gate_up, "b_proj.weight": module.beta}
