@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, pad, silu
 
 from glint.model.layout import Layout
+from glint.model.precision import product
 from glint.model.spans import Span, spans
 
 CHUNK = 16
@@ -142,7 +143,7 @@ class KimiDeltaAttention(nn.Module):
 
         Where `states` is a list, the state after each row's last token is appended to it.
         """
-        projected = (_product(h_ND, self.qkv), self._log_decay(h_ND), _product(h_ND, self.beta).float().sigmoid())
+        projected = (product(h_ND, self.qkv), self._log_decay(h_ND), product(h_ND, self.beta).float().sigmoid())
         outputs = []
         state = self.empty(1 if layout.prompt else layout.rows, h_ND)
         for span in spans(layout, h_ND.device):
@@ -160,9 +161,9 @@ class KimiDeltaAttention(nn.Module):
     @torch.no_grad()
     def step(self, h_RD: Tensor, state: KDAState) -> Tensor:
         """Add one position a row to `state` in place and return its output [R, D]."""
-        inputs = torch.cat([state.inputs_BJX, _product(h_RD, self.qkv)[:, None]], 1)
+        inputs = torch.cat([state.inputs_BJX, product(h_RD, self.qkv)[:, None]], 1)
         q, k, v = self._split(silu((inputs.float() * self.convolution.t()).sum(1)))
-        beta_RH = _product(h_RD, self.beta).float().sigmoid()
+        beta_RH = product(h_RD, self.beta).float().sigmoid()
         state.inputs_BJX.copy_(inputs[:, 1:])
         state.s_BHKV.mul_(self._log_decay(h_RD).exp()[..., None])
         change_RHV = beta_RH[..., None] * (v - _read(state.s_BHKV, k))
@@ -189,16 +190,12 @@ class KimiDeltaAttention(nn.Module):
 
     def _log_decay(self, h_ND: Tensor) -> Tensor:
         """Return g [N, H, K] in (-5, 0)."""
-        z_NX = _product(_product(h_ND, self.decay_down), self.decay_up).float() + self.decay_bias
+        z_NX = product(product(h_ND, self.decay_down), self.decay_up).float() + self.decay_bias
         rate_H1 = self.decay_log_rate.exp()[:, None]
         return STRONGEST_DECAY * torch.sigmoid(rate_H1 * z_NX.unflatten(-1, (self.heads, -1)))
 
     def _output(self, attended_NHK: Tensor, h_ND: Tensor) -> Tensor:
-        gate_NX = _product(_product(h_ND, self.gate_down), self.gate_up).float().sigmoid()
+        gate_NX = product(product(h_ND, self.gate_down), self.gate_up).float().sigmoid()
         scale = torch.rsqrt(attended_NHK.square().mean(-1, keepdim=True) + self.norm_epsilon)
         normed_NX = (attended_NHK * scale * self.norm).flatten(1) * gate_NX
-        return _product(normed_NX.to(h_ND.dtype), self.out)
-
-
-def _product(x_ND: Tensor, weight: Tensor) -> Tensor:
-    return x_ND @ weight.to(x_ND.dtype).t()
+        return product(normed_NX.to(h_ND.dtype), self.out)

@@ -23,6 +23,11 @@ class Span:
         """Return these tokens of packed `x_N` [N, ...] as rows [R, T, ...]; behind a row's end stand copies of a real token."""
         return self.indices.pad(x_N[self.tokens]).unflatten(0, (self.rows, -1))
 
+    def whole(self, x_N: Tensor) -> Tensor:
+        """Return rows from position 0 on [R, start + T, ...]: before the rows' own tokens, a copy of the shared prompt's."""
+        own = self.pad(x_N)
+        return torch.cat([x_N[: self.start].expand(self.rows, *x_N[: self.start].shape), own], 1) if self.start else own
+
     def unpad(self, x_RT: Tensor) -> Tensor:
         """Return rows [R, T, ...] as these packed tokens."""
         return self.indices.unpad(x_RT.flatten(0, 1))
