@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glint.model import hyperconnections
 from glint.model.hyperconnections import HyperConnection, collapse, sinkhorn, spread
-from tests.mechanisms import formulas
+from tests.mechanisms import formulas, library_names
 from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
 
 TOKENS, STREAMS = 21, 4
@@ -85,7 +85,7 @@ def test_equal_streams_stay_equal_to_a_plain_residual() -> None:
 def test_matches_the_library(library: Any, gain: float) -> None:
     module, streams = connection(), gain * drawn()[0]
     other = library.Glm5NextTextHyperConnection(library_config(library))
-    other.load_state_dict({"fn": module.projection, "base": module.base, "scale": module.scale})
+    other.load_state_dict(library_names.connection(dict(module.named_parameters())))
     read, mixing = module(streams)
     post, comb, collapsed = other(streams[None])
     assert (read - collapsed[0]).abs().max() < 1e-5

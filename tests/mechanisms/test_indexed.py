@@ -10,7 +10,7 @@ from glint.model.indexed import IndexedAttention, IndexedCache
 from glint.model.indexer import choose, complete_pools, divergence, visible_tokens
 from glint.model.layout import Layout
 from glint.model.ranking import first_largest
-from tests.mechanisms import formulas
+from tests.mechanisms import formulas, library_names
 from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
 
 HEADS, SIZE, RANK, POOL, CHOSEN = 4, 16, 32, 4, 3
@@ -168,14 +168,7 @@ def in_library(library: Any, module: IndexedAttention) -> Any:
     """Return the library's layer with the same weights."""
     config = library_config(library, index_kpool=module.pool, index_topk=CHOSEN * module.pool)
     other = library.Glm5NextTextAttention(config, 3)
-    index = module.indexer
-    names: dict[str, Tensor] = {"q_a_proj.weight": module.query_down, "q_a_layernorm.weight": module.query_norm}
-    names |= {"q_b_proj.weight": module.query_up, "kv_a_proj_with_mqa.weight": module.kv_down, "kv_a_layernorm.weight": module.kv_norm}
-    names |= {"kv_b_proj.weight": module.kv_up, "o_proj.weight": module.out}
-    names |= {"indexer.wq_b.weight": index.query, "indexer.wk.weight": index.key, "indexer.weights_proj.weight": index.head_weight}
-    names |= {"indexer.k_norm.weight": index.key_norm, "indexer.k_norm.bias": index.key_bias}
-    names |= {"indexer.index_kpool_compress_ape": index.slot_bias, "indexer.index_kpool_compress_gate": index.slot_gate}
-    other.load_state_dict(names)
+    other.load_state_dict(library_names.indexed(dict(module.named_parameters())))
     return other
 
 

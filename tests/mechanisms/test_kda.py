@@ -9,7 +9,7 @@ from torch import Tensor
 from glint.model import kda
 from glint.model.kda import KDAState, KimiDeltaAttention, chunked, recurrent
 from glint.model.layout import Layout
-from tests.mechanisms import formulas
+from tests.mechanisms import formulas, library_names
 from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
 from tests.reference.agreement import relative_error
 
@@ -132,32 +132,15 @@ def test_bf16_products_stay_near() -> None:
     assert relative_error(low, module(h_ND, Layout((ODD,)))) < 0.03
 
 
-def in_library(library: Any, module: KimiDeltaAttention) -> Any:
-    """Return the library's layer with the same weights."""
-    other = library.Glm5NextTextLinearAttention(library_config(library), 0)
-    q, k, v = module.qkv.chunk(3)
-    names: dict[str, Tensor] = {"forget_gate.f_a_proj.weight": module.decay_down, "forget_gate.f_b_proj.weight": module.decay_up}
-    names |= {"forget_gate.dt_bias": module.decay_bias, "forget_gate.A_log": module.decay_log_rate}
-    names |= {"q_proj.weight": q, "k_proj.weight": k, "v_proj.weight": v, "conv1d.weight": module.convolution[:, None]}
-    names |= {"g_a_proj.weight": module.gate_down, "g_b_proj.weight": module.gate_up, "b_proj.weight": module.beta}
-    other.load_state_dict(names | {"o_norm.weight": module.norm, "o_proj.weight": module.out})
-    return other
-
-
 @pytest.mark.parametrize("length", [64, 101])
 def test_matches_the_library(library: Any, length: int) -> None:
     module, h_ND = layer(), tokens(2 * length).requires_grad_()
-    other = in_library(library, module)
+    other = library.Glm5NextTextLinearAttention(library_config(library), 0)
+    other.load_state_dict(library_names.kda(dict(module.named_parameters())))
     found = module(h_ND, Layout((length, length)))
     expected = other(h_ND.view(2, length, WIDTH)).flatten(0, 1)
     assert (found - expected).abs().max() < 1e-5
     probe = torch.randn(found.shape, generator=generator(4))
     own = gradients((found * probe).sum(), dict(module.named_parameters()) | {"h": h_ND})
     theirs = gradients((expected * probe).sum(), dict(other.named_parameters()) | {"h": h_ND})
-    pairs = {"decay_bias": "forget_gate.dt_bias", "decay_log_rate": "forget_gate.A_log", "out": "o_proj.weight", "norm": "o_norm.weight"}
-    assert (
-        largest_disagreement(
-            {name: own[name] for name in pairs} | {"h": own["h"]}, {n: theirs[t] for n, t in pairs.items()} | {"h": theirs["h"]}
-        )
-        < 1e-4
-    )
+    assert largest_disagreement(library_names.kda(own) | {"h": own["h"]}, theirs) < 1e-4

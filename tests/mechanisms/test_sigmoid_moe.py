@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glint.model.sigmoid_moe import SigmoidMoE
-from tests.mechanisms import formulas
+from tests.mechanisms import formulas, library_names
 from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
 from tests.reference.agreement import relative_error
 
@@ -97,11 +97,7 @@ def test_the_bias_is_saved_but_not_trained() -> None:
 def test_matches_the_library(library: Any) -> None:
     module, x_ND = moe(), tokens().requires_grad_()
     other = library.Glm5NextTextMoE(library_config(library))
-    up, down = module.up.transpose(1, 2), module.down.transpose(1, 2)
-    names: dict[str, Tensor] = {"gate.weight": module.router, "gate.e_score_correction_bias": module.bias}
-    names |= {"experts.gate_up_proj": up[:-1], "experts.down_proj": down[:-1], "shared_experts.down_proj.weight": down[-1]}
-    names |= {"shared_experts.gate_proj.weight": up[-1, :HIDDEN], "shared_experts.up_proj.weight": up[-1, HIDDEN:]}
-    other.load_state_dict(names)
+    other.load_state_dict(library_names.moe(dict(module.state_dict())))
     found, expected = module(x_ND)[0], other(x_ND[None])[0]
     assert expected.abs().max() > 8
     assert relative_error(found, expected) < 1e-6
