@@ -82,7 +82,7 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta_BTH: Tensor, s_BHKV
 def _chunks(x_BTHK: Tensor) -> Tensor:
     """Return [C, B, H, I, K]; zeros fill the last chunk, which leave S as it is."""
     length = x_BTHK.shape[1]
-    filled = pad(x_BTHK, (0, 0, 0, 0, 0, -length % CHUNK))
+    filled = pad(x_BTHK, (0, 0, 0, 0, 0, -length % CHUNK)) if length % CHUNK else x_BTHK
     return filled.unflatten(1, (-1, CHUNK)).permute(1, 0, 3, 2, 4).contiguous()
 
 
@@ -173,13 +173,13 @@ class KimiDeltaAttention(nn.Module):
     def _attend(self, x_NX: Tensor, g_NHK: Tensor, beta_NH: Tensor, span: Span, before: KDAState) -> tuple[Tensor, KDAState]:
         """Return the attended values of the span's tokens and the state after its rows, whose state before was `before`."""
         inputs = torch.cat([before.inputs_BJX.expand(span.rows, -1, -1), span.pad(x_NX)], 1)
-        convolved = conv1d(inputs.float().transpose(1, 2), self.convolution[:, None], groups=len(self.convolution)).transpose(1, 2)
+        convolved_BXT = silu(conv1d(inputs.float().transpose(1, 2), self.convolution[:, None], groups=len(self.convolution)))
         g, beta_BTH = span.pad(g_NHK), span.pad(beta_NH)
         if not span.indices.identity:  # padding changes nothing in S
             real_BT = span.indices.real_RT
             g, beta_BTH = g * real_BT[..., None, None], beta_BTH * real_BT[..., None]
         start = before.s_BHKV.expand(span.rows, -1, -1, -1)
-        attended, s_BHKV = chunked(*self._split(silu(convolved)), g, beta_BTH, start)
+        attended, s_BHKV = chunked(*self._split(convolved_BXT.transpose(1, 2)), g, beta_BTH, start)
         last = span.indices.real_RT.sum(1)[:, None] + torch.arange(KERNEL - 1, device=inputs.device)
         return span.unpad(attended), KDAState(s_BHKV, inputs.gather(1, last[..., None].expand(-1, -1, inputs.shape[2])))
 
