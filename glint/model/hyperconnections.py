@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from glint.device import compiles
+from glint.model import compiled
+
 SINKHORN_ITERATIONS = 20
 FLOOR = 1e-6
 INIT_STD = 0.02
@@ -22,8 +25,11 @@ def sinkhorn(logits_NSS: Tensor) -> Tensor:
     """Return positive matrices [N, S, S] whose columns sum to 1, and whose rows do as far as 20 iterations bring them.
 
     Softmax over each row, then columns, then 19 times rows and columns are divided by their sums (Sinkhorn and Knopp, 1967); logits of a
-    few units end within 1e-5. Tokens are moved to the last axis, where a sum over four entries is a sum of four long vectors.
+    few units end within 1e-5. On a CPU compiled loops do it; elsewhere tokens are moved to the last axis, where a sum over four entries
+    is a sum of four long vectors.
     """
+    if compiles(logits_NSS.device):
+        return compiled.sinkhorn(logits_NSS, SINKHORN_ITERATIONS, FLOOR)
     comb_SSN = torch.softmax(logits_NSS.permute(1, 2, 0).contiguous(), 1) + FLOOR
     comb_SSN = comb_SSN / (comb_SSN.sum(0, keepdim=True) + FLOOR)
     for _ in range(SINKHORN_ITERATIONS - 1):

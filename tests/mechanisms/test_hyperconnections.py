@@ -11,6 +11,7 @@ from glint.model import hyperconnections
 from glint.model.hyperconnections import HyperConnection, collapse, sinkhorn, spread
 from tests.mechanisms import formulas, library_names
 from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
+from tests.reference.agreement import relative_error
 
 TOKENS, STREAMS = 21, 4
 WRONG = 0.3
@@ -52,6 +53,20 @@ def test_the_comparison_notices_an_untransposed_comb_and_too_few_iterations(monk
     assert (untransposed.write(streams, y) - exact).abs().max() > WRONG
     monkeypatch.setattr(hyperconnections, "SINKHORN_ITERATIONS", 2)
     assert (module(streams)[1].write(streams, y) - exact).abs().max() > WRONG
+
+
+def test_compiled_and_plain_sinkhorn_agree_with_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = 5 * torch.randn(33, STREAMS, STREAMS, generator=generator(2))
+    logits.requires_grad_()
+    probe = torch.randn(logits.shape, generator=generator(3))
+    forms = []
+    for device_compiles in (True, False):
+        monkeypatch.setattr(hyperconnections, "compiles", lambda _, answer=device_compiles: answer)
+        comb = sinkhorn(logits)
+        forms.append((comb, *torch.autograd.grad((probe * comb).sum(), logits)))
+    (comb, grad), (plain_comb, plain_grad) = forms
+    assert (comb - plain_comb).abs().max() < 1e-6
+    assert relative_error(grad, plain_grad) < 1e-4
 
 
 def test_rows_and_columns_of_comb_sum_to_one() -> None:
