@@ -12,6 +12,7 @@ from glint.model.layout import Layout
 from glint.model.ranking import first_largest
 from tests.mechanisms import formulas, library_names
 from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
+from tests.reference.agreement import relative_error
 
 HEADS, SIZE, RANK, POOL, CHOSEN = 4, 16, 32, 4, 3
 ODD = 43
@@ -120,6 +121,14 @@ def test_steps_go_on_from_a_prefill(prompt: int) -> None:
         for own, row, length in zip(found, rows, lengths, strict=True):
             whole = torch.cat([shared, row[: length + t + 1]])
             assert (own - module(whole, Layout((len(whole),)))[-1]).abs().max() < 1e-5
+
+
+def test_with_bf16_products_a_step_stays_near_the_forward() -> None:
+    module, h_ND = layer(), tokens(ODD).bfloat16()
+    expected, cache = module(h_ND, Layout((ODD,))), module.empty(1, ODD, h_ND)
+    found = torch.cat([module.step(h[None], torch.tensor([t]), cache) for t, h in enumerate(h_ND)])
+    assert found.dtype == expected.dtype == cache.latents_BCU.dtype == torch.bfloat16
+    assert relative_error(found, expected) < 0.01
 
 
 def test_a_selected_row_goes_on_as_before() -> None:

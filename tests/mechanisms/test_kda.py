@@ -130,6 +130,9 @@ def test_bf16_products_stay_near() -> None:
     low = module(h_ND.bfloat16(), Layout((ODD,)))
     assert low.dtype == torch.bfloat16
     assert relative_error(low, module(h_ND, Layout((ODD,)))) < 0.03
+    state = module.empty(1, low)
+    stepped = torch.cat([module.step(h[None].bfloat16(), state) for h in h_ND])
+    assert relative_error(stepped, low) < 0.01
 
 
 @pytest.mark.parametrize("length", [64, 101])

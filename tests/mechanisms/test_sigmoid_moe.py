@@ -50,6 +50,14 @@ def test_a_step_equals_the_forward() -> None:
     assert relative_error(module.step(x_ND[:5]), module(x_ND)[0][:5]) < 1e-6
 
 
+def test_bf16_products_stay_near() -> None:
+    module, x_ND = moe(), tokens().bfloat16()
+    low = module(x_ND)[0]
+    assert low.dtype == torch.float32
+    assert relative_error(low, module(x_ND.float())[0]) < 0.02
+    assert relative_error(module.step(x_ND), low) < 0.01
+
+
 def test_an_expert_without_tokens_has_no_gradient_and_no_share() -> None:
     module, x_ND = moe(), tokens()
     module.bias[2] = -9.0
