@@ -63,18 +63,10 @@ class SigmoidMoE(nn.Module):
         slots_S = experts_NK.flatten().argsort(stable=True)
         tokens_S = slots_S // self.top_k
         batches = zip(x_ND[tokens_S].split(counts_E.tolist()), self.up, self.down, strict=False)  # the shared expert is left over
-        routed_SD = torch.cat([clamped_mlp(x, up, down) for x, up, down in batches])
+        routed_SD = torch.cat([clamped_mlp(x, up, down) for x, up, down in batches if len(x)])
         weighted_SD = weights_NK.flatten()[slots_S, None] * routed_SD
         shared_ND = clamped_mlp(x_ND, self.up[-1], self.down[-1]).float()
         return shared_ND.index_add(0, tokens_S, weighted_SD), counts_E / counts_E.sum()
-
-    @torch.no_grad()
-    def step(self, x_RD: Tensor) -> Tensor:
-        """Return the output of `forward` for a few rows: all experts at once, those not chosen at weight 0."""
-        weights_RK, experts_RK = self.route(x_RD)
-        share_RE = weights_RK.new_zeros(len(x_RD), self.experts).scatter_(1, experts_RK, weights_RK)
-        share_RE = torch.cat([share_RE, share_RE.new_ones(len(x_RD), 1)], 1)
-        return torch.einsum("re,erd->rd", share_RE, clamped_mlp(x_RD, self.up, self.down).float())
 
     @torch.no_grad()
     def balance(self, usage_E: Tensor) -> None:
