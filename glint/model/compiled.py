@@ -248,3 +248,27 @@ def fill_cache(qkv_NX: Tensor, rows: Rows, k_RHCK: Tensor, v_RHCK: Tensor, posit
     cache = (array(k_RHCK), array(v_RHCK), array(positions_RC))
     qkv = by_head(qkv_NX, k_RHCK.shape[1], 3)
     kernels.fill_cache(qkv, rows.layout.prompt, rows.starts, *rows.rotary.turns, window, stride, *cache)
+
+
+class _Sinkhorn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits_NSS: Tensor, iterations: int, floor: float) -> Tensor:
+        comb_NSS = torch.empty_like(logits_NSS)
+        totals_NIS = logits_NSS.new_empty(len(logits_NSS), 2 * iterations - 1, logits_NSS.shape[1])
+        kernels.sinkhorn(array(logits_NSS), iterations, np.float32(floor), array(comb_NSS), array(totals_NIS))
+        ctx.save_for_backward(comb_NSS, totals_NIS)
+        ctx.floor = floor
+        return comb_NSS
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NSS: Tensor) -> tuple[Tensor, None, None]:
+        comb_NSS, totals_NIS = ctx.saved_tensors
+        grad_NSS = grad_NSS.clone(memory_format=torch.contiguous_format)
+        kernels.sinkhorn_backward(array(comb_NSS), array(totals_NIS), np.float32(ctx.floor), array(grad_NSS))
+        return grad_NSS, None, None
+
+
+def sinkhorn(logits_NSS: Tensor, iterations: int, floor: float) -> Tensor:
+    """Return exp(logits) with rows and columns divided by their sums in turn, [N, S, S]; the columns come last."""
+    return _Sinkhorn.apply(logits_NSS.contiguous(), iterations, floor)

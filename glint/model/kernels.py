@@ -733,3 +733,62 @@ def sparse_step(qkv_R3HK: Array, positions_R: Array, cos_PC: Array, sin_PC: Arra
                     sums_K[d] += shares[i] * v_K[d]
             for d in range(size):
                 out_RHK[r, head, d] = narrow(sums_K[d], out_RHK[r, head, d])
+
+
+@register_jitable
+def divide_rows(matrix: Array, totals: Array, floor: np.float32) -> None:
+    """Divide each row in place by its sum plus `floor`, and keep these divisors."""
+    for a in range(matrix.shape[0]):
+        total = floor
+        for b in range(matrix.shape[1]):
+            total += matrix[a, b]
+        totals[a] = total
+        for b in range(matrix.shape[1]):
+            matrix[a, b] /= total
+
+
+@register_jitable
+def divide_rows_backward(matrix: Array, totals: Array, grad: Array) -> None:
+    """Turn the gradient of the divided rows into that of the rows before, and `matrix` into these rows."""
+    for a in range(matrix.shape[0]):
+        along = ZERO
+        for b in range(matrix.shape[1]):
+            along += grad[a, b] * matrix[a, b]
+        for b in range(matrix.shape[1]):
+            grad[a, b] = (grad[a, b] - along) / totals[a]
+            matrix[a, b] *= totals[a]
+
+
+@elementwise
+def sinkhorn(logits_NSS: Array, iterations: int, floor: np.float32, comb_NSS: Array, totals_NIS: Array) -> None:
+    """Write softmax over rows plus `floor`, then columns and rows divided by their sums in turn, columns last; keep all divisors."""
+    for n in range(logits_NSS.shape[0]):
+        comb = comb_NSS[n]
+        for a in range(comb.shape[0]):
+            largest, total = logits_NSS[n, a].max(), ZERO
+            for b in range(comb.shape[1]):
+                comb[a, b] = exp(logits_NSS[n, a, b] - largest)
+                total += comb[a, b]
+            for b in range(comb.shape[1]):
+                comb[a, b] = comb[a, b] / total + floor
+        for i in range(iterations):
+            if i:
+                divide_rows(comb, totals_NIS[n, 2 * i - 1], floor)
+            divide_rows(comb.T, totals_NIS[n, 2 * i], floor)
+
+
+@elementwise
+def sinkhorn_backward(comb_NSS: Array, totals_NIS: Array, floor: np.float32, grad_NSS: Array) -> None:
+    """Turn the gradient of `comb_NSS` in place into that of the logits, undoing one division after the other."""
+    for n in range(comb_NSS.shape[0]):
+        comb, grad = comb_NSS[n].copy(), grad_NSS[n]
+        for i in range(totals_NIS.shape[1] // 2, -1, -1):
+            divide_rows_backward(comb.T, totals_NIS[n, 2 * i], grad.T)
+            if i:
+                divide_rows_backward(comb, totals_NIS[n, 2 * i - 1], grad)
+        for a in range(comb.shape[0]):
+            along = ZERO
+            for b in range(comb.shape[1]):
+                along += grad[a, b] * (comb[a, b] - floor)
+            for b in range(comb.shape[1]):
+                grad[a, b] = (comb[a, b] - floor) * (grad[a, b] - along)

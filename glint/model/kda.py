@@ -1,0 +1,201 @@
+"""Kimi Delta Attention (Kimi Team, 2025: Kimi Linear), as GLM's linear layers have it: a decay a channel, bounded from below.
+
+Each head keeps one matrix S [K, V]. A token first lets row d of S fade by e^(g_d), then moves what S answers to its key k towards
+its value v: S <- diag(e^g) S; S <- S + k (x) beta (v - S^T k). Its output is S^T q. Decoding does this token by token, training
+16 tokens at a time. Matrix products take the dtype of the input, everything else is float32.
+
+Beside the package's legend: B rows of one span, C chunks, I tokens of a chunk, V value size of a head (= K), J = 3 inputs that the
+convolution sees beside a token's own, X = 3 H K channels of q, k and v.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv1d, pad, silu
+
+from glint.model.layout import Layout
+from glint.model.precision import product
+from glint.model.spans import Span, spans
+
+CHUNK = 16
+"""The exponent of a whole chunk, at most 16 * 5 = 80, still has its e^80 in float32."""
+KERNEL = 4
+"""Tokens that the convolution sees: a token and the three before it."""
+STRONGEST_DECAY = -5.0
+"""Lowest log decay of a channel in one step."""
+KEY_EPSILON = 1e-6
+INIT_STD = 0.02
+
+
+@dataclass
+class KDAState:
+    """The whole decode cache of a layer, constant in length."""
+
+    s_BHKV: Tensor
+    """Float32."""
+    inputs_BJX: Tensor
+    """The last three inputs of the convolution, [B, 3, X]; zeros before the first token."""
+
+    def select(self, rows: Tensor) -> "KDAState":
+        """Return the state of the rows `rows`, repeated or dropped as the index says."""
+        return KDAState(self.s_BHKV.index_select(0, rows), self.inputs_BJX.index_select(0, rows))
+
+
+def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta_BTH: Tensor, s_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the outputs [B, T, H, V] of the recurrence and the last S; q, k, v and the log decay g are [B, T, H, K]."""
+    outputs = []
+    for q_t, k_t, v_t, g_t, beta_t in zip(*(x.unbind(1) for x in (q, k, v, g, beta_BTH)), strict=True):
+        s_BHKV = s_BHKV * g_t.exp()[..., None]
+        change_BHV = beta_t[..., None] * (v_t - _read(s_BHKV, k_t))
+        s_BHKV = s_BHKV + k_t[..., None] * change_BHV[..., None, :]
+        outputs.append(_read(s_BHKV, q_t))
+    return torch.stack(outputs, 1), s_BHKV
+
+
+def _read(s_BHKV: Tensor, x_BHK: Tensor) -> Tensor:
+    return (x_BHK[..., None, :] @ s_BHKV).squeeze(-2)
+
+
+def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta_BTH: Tensor, s_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `recurrent` returns, 16 tokens at a time.
+
+    Within a chunk let G be the sum of g from its start. What token i takes from token j < i passes the decay e^(G_i - G_j), which
+    factors into e^(G_i - m) e^(m - G_j); with m half of the chunk's total neither exponent exceeds 40. The changes
+    x_i = beta_i (v_i - S^T k_i) of a chunk solve the unit-triangular system (I + A) x = beta (v - (k e^G) S_start),
+    A_ij = beta_i k_i . (e^(G_i - G_j) k_j). S is carried as S e^m, so that the factored keys and queries read it as they are.
+    """
+    batch, length = q.shape[:2]
+    q, k, v, g, beta = (_chunks(x) for x in (q, k, v, g, beta_BTH[..., None]))
+    total = g.cumsum(-2)
+    middle = total[..., -1:, :] / 2
+    grown = (total - middle).exp()
+    reading_q, reading_k, writing_k = q * grown, k * grown, (k / grown).transpose(-1, -2)
+    a = (beta * (reading_k @ writing_k)).tril(-1)
+    solved = torch.linalg.solve_triangular(a, beta * torch.cat([v, reading_k], -1), upper=False, unitriangular=True)
+    starts, changes, last = _walk(solved, writing_k, middle.exp().transpose(-1, -2), s_BHKV)
+    outputs = reading_q @ starts + (reading_q @ writing_k).tril() @ changes
+    return outputs.permute(1, 0, 3, 2, 4).reshape(batch, -1, *outputs.shape[2:3], v.shape[-1])[:, :length], last
+
+
+def _chunks(x_BTHK: Tensor) -> Tensor:
+    """Return [C, B, H, I, K]; zeros fill the last chunk, which leave S as it is."""
+    length = x_BTHK.shape[1]
+    filled = pad(x_BTHK, (0, 0, 0, 0, 0, -length % CHUNK)) if length % CHUNK else x_BTHK
+    return filled.unflatten(1, (-1, CHUNK)).permute(1, 0, 3, 2, 4).contiguous()
+
+
+def _walk(solved: Tensor, writing_k: Tensor, faded_half: Tensor, s_BHKV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Carry S from chunk to chunk; return each chunk's S e^m at its start, its changes x, and the last S.
+
+    The chunks depend on each other here alone, so everything else is one batched product over all of them.
+    """
+    heads = s_BHKV.shape[:2]
+    faded = faded_half * torch.cat([faded_half[1:], torch.ones_like(faded_half[:1])])  # e^m of this chunk and of the next
+    of_v, of_k = solved.split([s_BHKV.shape[-1], s_BHKV.shape[-2]], -1)
+    s = (s_BHKV * faded_half[0]).flatten(0, 1)
+    starts, changes = [], []
+    for v, k, write, fade in zip(*(x.flatten(1, 2).unbind(0) for x in (of_v, of_k, writing_k, faded)), strict=True):
+        starts.append(s)
+        changes.append(torch.baddbmm(v, k, s, alpha=-1))
+        s = torch.baddbmm(s, write, changes[-1]) * fade
+    return torch.stack(starts).unflatten(1, heads), torch.stack(changes).unflatten(1, heads), s.unflatten(0, heads)
+
+
+def unit_length(x: Tensor) -> Tensor:
+    """Return x / sqrt(sum x^2 + 1e-6) over the last axis."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + KEY_EPSILON)
+
+
+class KimiDeltaAttention(nn.Module):
+    """One linear layer: [N, D] to [N, D], for whole rows (training, prefill) and for one position at a time (decoding)."""
+
+    def __init__(self, width: int, heads: int, head_size: int, norm_epsilon: float = 1e-5) -> None:
+        super().__init__()
+        inner = heads * head_size
+        self.heads, self.head_size, self.norm_epsilon = heads, head_size, norm_epsilon
+        self.qkv = nn.Parameter(torch.empty(3 * inner, width))
+        self.convolution = nn.Parameter(torch.empty(3 * inner, KERNEL))
+        """The last column weighs the token itself."""
+        self.decay_down = nn.Parameter(torch.empty(head_size, width))
+        self.decay_up = nn.Parameter(torch.empty(inner, head_size))
+        self.decay_bias = nn.Parameter(torch.empty(inner))
+        self.decay_log_rate = nn.Parameter(torch.zeros(heads))
+        self.beta = nn.Parameter(torch.empty(heads, width))
+        self.gate_down = nn.Parameter(torch.empty(head_size, width))
+        self.gate_up = nn.Parameter(torch.empty(inner, head_size))
+        self.norm = nn.Parameter(torch.ones(head_size))
+        self.out = nn.Parameter(torch.empty(width, inner))
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> "KimiDeltaAttention":
+        """Draw the matrices from N(0, 0.02), and decays whose softplus would be log-uniform in [0.001, 0.1]; return self."""
+        for _, parameter in sorted(self.named_parameters()):
+            if parameter.dim() > 1:
+                parameter.normal_(0, INIT_STD, generator=generator)
+        steps = self.decay_bias.uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp().clamp(min=1e-4)
+        self.decay_bias.copy_(steps + torch.log(-torch.expm1(-steps)))
+        return self
+
+    def forward(self, h_ND: Tensor, layout: Layout, states: list[KDAState] | None = None) -> Tensor:
+        """Return the layer's output for packed normalised tokens.
+
+        Where `states` is a list, the state after each row's last token is appended to it.
+        """
+        projected = (product(h_ND, self.qkv), self._log_decay(h_ND), product(h_ND, self.beta).float().sigmoid())
+        outputs = []
+        state = self.empty(1 if layout.prompt else layout.rows, h_ND)
+        for span in spans(layout, h_ND.device):
+            attended_NHK, state = self._attend(*projected, span, state)
+            outputs.append(attended_NHK)
+        if states is not None:
+            states.append(state)
+        return self._output(torch.cat(outputs), h_ND)
+
+    def empty(self, rows: int, like: Tensor) -> KDAState:
+        """Return the state of `rows` rows before their first token, in the compute dtype and on the device of `like`."""
+        s_BHKV = like.new_zeros(rows, self.heads, self.head_size, self.head_size, dtype=torch.float32)
+        return KDAState(s_BHKV, like.new_zeros(rows, KERNEL - 1, len(self.qkv)))
+
+    @torch.no_grad()
+    def step(self, h_RD: Tensor, state: KDAState) -> Tensor:
+        """Add one position a row to `state` in place and return its output [R, D]."""
+        inputs = torch.cat([state.inputs_BJX, product(h_RD, self.qkv)[:, None]], 1)
+        q, k, v = self._split(silu((inputs.float() * self.convolution.t()).sum(1)))
+        beta_RH = product(h_RD, self.beta).float().sigmoid()
+        state.inputs_BJX.copy_(inputs[:, 1:])
+        state.s_BHKV.mul_(self._log_decay(h_RD).exp()[..., None])
+        change_RHV = beta_RH[..., None] * (v - _read(state.s_BHKV, k))
+        state.s_BHKV.addcmul_(k[..., None], change_RHV[..., None, :])
+        return self._output(_read(state.s_BHKV, q), h_RD)
+
+    def _attend(self, x_NX: Tensor, g_NHK: Tensor, beta_NH: Tensor, span: Span, before: KDAState) -> tuple[Tensor, KDAState]:
+        """Return the attended values of the span's tokens and the state after its rows, whose state before was `before`."""
+        inputs = torch.cat([before.inputs_BJX.expand(span.rows, -1, -1), span.pad(x_NX)], 1)
+        convolved_BXT = silu(conv1d(inputs.float().transpose(1, 2), self.convolution[:, None], groups=len(self.convolution)))
+        g, beta_BTH = span.pad(g_NHK), span.pad(beta_NH)
+        if not span.indices.identity:  # padding changes nothing in S
+            real_BT = span.indices.real_RT
+            g, beta_BTH = g * real_BT[..., None, None], beta_BTH * real_BT[..., None]
+        start = before.s_BHKV.expand(span.rows, -1, -1, -1)
+        attended, s_BHKV = chunked(*self._split(convolved_BXT.transpose(1, 2)), g, beta_BTH, start)
+        last = span.indices.real_RT.sum(1)[:, None] + torch.arange(KERNEL - 1, device=inputs.device)
+        return span.unpad(attended), KDAState(s_BHKV, inputs.gather(1, last[..., None].expand(-1, -1, inputs.shape[2])))
+
+    def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q, k (both of unit length, q scaled by K^-0.5) and v, [..., H, K], of convolved channels [..., X]."""
+        q, k, v = x.unflatten(-1, (3, self.heads, self.head_size)).unbind(-3)
+        return unit_length(q) * self.head_size**-0.5, unit_length(k), v
+
+    def _log_decay(self, h_ND: Tensor) -> Tensor:
+        """Return g [N, H, K] in (-5, 0)."""
+        z_NX = product(product(h_ND, self.decay_down), self.decay_up).float() + self.decay_bias
+        rate_H1 = self.decay_log_rate.exp()[:, None]
+        return STRONGEST_DECAY * torch.sigmoid(rate_H1 * z_NX.unflatten(-1, (self.heads, -1)))
+
+    def _output(self, attended_NHK: Tensor, h_ND: Tensor) -> Tensor:
+        gate_NX = product(product(h_ND, self.gate_down), self.gate_up).float().sigmoid()
+        scale = torch.rsqrt(attended_NHK.square().mean(-1, keepdim=True) + self.norm_epsilon)
+        normed_NX = (attended_NHK * scale * self.norm).flatten(1) * gate_NX
+        return product(normed_NX.to(h_ND.dtype), self.out)
