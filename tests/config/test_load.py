@@ -42,7 +42,7 @@ BAD = [
     ("studies.main.arms.a.rll", {}, ["key studies.main.arms.a.rll is unknown", "did you mean rl?", "several_changes"]),
     ("recipes.main.rl.lr", "1e-3", ["recipes.main.rl.lr should be a valid number, not '1e-3'", "write 1.0e-3"]),
     ("recipes.main.rl.shuffle_rewards", "true", ["recipes.main.rl.shuffle_rewards should be a valid boolean, not 'true'"]),
-    ("recipes.main.rl.groups", 9.5, ["recipes.main.rl.groups should be a valid integer", "9.5"]),
+    ("recipes.main.rl.groups", 9.5, ["recipes.main.rl.groups should be a whole number", "9.5"]),
     ("recipes.main.rl.lr", float("nan"), ["recipes.main.rl.lr should be a finite number"]),
     ("recipes.main.rl.baseline", "leave_one", ["'group_normalised'", "did you mean leave_one_out?"]),
     ("recipes.main.rl.group_size", 1, ["recipes.main.rl.group_size should be greater than or equal to 2, not 1"]),
@@ -64,10 +64,13 @@ BAD = [
     ("recipes.main.evaluation.k", [1, 9], ["recipes.main.evaluation: k 9 exceeds the 8 samples"]),
     ("recipes.main.evaluation.k", [], ["recipes.main.evaluation.k should have at least 1 item"]),
     ("recipes.main.model.width", 190, ["recipes.main.model: width 190"]),
-    ("recipes.main.model", 3, ["recipes.main.model should be an object, not 3"]),
+    ("recipes.main.model", 3, ["recipes.main.model should be a mapping (key: value), not 3"]),
     ("recipes.main.selection.low", 0.7, ["recipes.main.selection: low 0.7 exceeds high 0.6"]),
     ("studies.main.seeds", [4, 4], ["studies.main: seeds [4] are given twice"]),
-    ("studies.main.seeds", ["4"], ["studies.main.seeds[0] should be a valid integer, not '4'", "it is text"]),
+    ("studies.main.seeds", ["4"], ["studies.main.seeds[0] should be a whole number, not '4' (it is text: write it without quotes)"]),
+    ("studies.main.seeds", 4, ["studies.main.seeds should be a list, not 4 (a list stands in brackets: [1, 2])"]),
+    ("studies.main.arms.hot", {"temperature": 0.8}, ["arms.hot.temperature is unknown; it belongs in rl or evaluation; allowed: corpus"]),
+    ("studies.main.equal_rollouts", True, ["equal_rollouts is unknown; it belongs in studies.NAME.analysis; allowed: question"]),
     ("studies.main.arms", {}, ["studies.main.arms should have at least 1 item"]),
     ("studies.main.recipe", "mian", ["studies.main.recipe mian is unknown", "did you mean main?"]),
     ("studies.main.analysis.control", "shufled", ["'shufled' is not an arm", "published, shuffled"]),
@@ -82,7 +85,7 @@ BAD = [
     ("studies.main.question", "", ["studies.main.question should have at least 1 character"]),
     ("studies.main.arms.two\nlines", {}, ["studies.main.arms.'two\\nlines'", "should match pattern"]),
     ("run", "../elsewhere", ["run should match pattern"]),
-    ("run", None, ["run should be a valid string, not None"]),
+    ("run", None, ["run should be text, not None"]),
 ]
 
 
@@ -211,7 +214,7 @@ def test_what_is_no_mapping_is_one_sentence(tmp_path):
     }.items():
         with pytest.raises(ConfigError, match=part):
             load(source)
-    with pytest.raises(ConfigError, match="the config should be an object"):
+    with pytest.raises(ConfigError, match="the config should be a mapping"):
         load([])  # type: ignore[arg-type]
 
 
