@@ -107,7 +107,7 @@ class Config(Strict):
     recipes: dict[Name, Recipe] = Field(default_factory=lambda: {"main": Recipe()}, min_length=1)
     """Base recipes by name."""
     studies: dict[Name, Study] = Field(min_length=1)
-    """Studies by name."""
+    """Studies by name; `null` leaves out one that an earlier file names."""
 
     @model_validator(mode="after")
     def _studies_resolve(self) -> Self:

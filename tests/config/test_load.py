@@ -205,6 +205,12 @@ def test_a_metric_needs_its_k():
         load(data)
 
 
+def test_a_study_that_is_nothing_is_left_out():
+    assert load(changed("studies.order", None)) == load(GOOD)
+    with pytest.raises(ConfigError, match="studies should have at least 1 item"):
+        load(changed("studies.main", None))
+
+
 def test_what_is_no_mapping_is_one_sentence(tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("run: [unclosed\nstudies: }")
