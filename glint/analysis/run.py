@@ -40,7 +40,9 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     Raises ValueError for an arm without any complete seed, for seeds that met different tasks and for damaged files.
     """
     files = Manifest.load(manifest)
-    arms = [(study, arm) for study, plan in config.studies.items() if plan.kind == "rl" for arm in plan.in_order()]
+    # A job's config is canonical text with its keys sorted; the study that stands in front of the report is told by its name.
+    studies = sorted(config.studies.items(), key=lambda item: (item[0] != "main", item[0]))
+    arms = [(study, arm) for study, plan in studies if plan.kind == "rl" for arm in plan.in_order()]
     recipes = {(study, arm): resolve(config, study, arm) for study, arm in arms}
     outcomes = {(study, arm): _outcomes(config, files, study, arm) for study, arm in arms}
     over = {key: _scopes(config.studies[key[0]], recipe, outcomes[key]) for key, recipe in recipes.items()}
