@@ -17,6 +17,8 @@ try:
     CONFIG = load(config)
 except ConfigError as error:
     sys.exit(f"Config error: {error}")
+if CONFIG.claims and not (ROOT / CONFIG.claims).is_file():
+    sys.exit(f"Config error: claims {CONFIG.claims}: there is no such file in {ROOT}")
 
 PLAN = Plan(CONFIG)
 RUN = CONFIG.run

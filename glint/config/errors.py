@@ -2,11 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+PLAIN = {"a valid integer": "a whole number", "a valid array": "a list", "an object": "a mapping (key: value)", "a valid string": "text"}
+"""Pydantic's words for what a value should be, and those of config/README.md."""
 
 
 class ConfigError(ValueError):
@@ -40,7 +43,8 @@ def _explain(problem: ErrorDetails, root: type[BaseModel], prefix: str) -> str:
     match problem["type"]:
         case "extra_forbidden":
             known = _node(root, location[:-1]).model_fields
-            return f"key {key} is unknown{nearest(str(location[-1]), known) or ';'} allowed: {', '.join(known)}"
+            hint = nearest(str(location[-1]), known) or _elsewhere(root, str(location[-1])) or ";"
+            return f"key {key} is unknown{hint} allowed: {', '.join(known)}"
         case "missing":
             return f"{key} is missing"
         case "value_error":
@@ -49,16 +53,37 @@ def _explain(problem: ErrorDetails, root: type[BaseModel], prefix: str) -> str:
         case "json_invalid":
             return f"the config cannot be read: {message[0].lower()}{message[1:]}"
     asked = re.sub(r"^(Input|String|Dictionary|Tuple|Value) should", "should", message)
+    for jargon, plain in PLAIN.items():
+        asked = asked.replace(jargon, plain)
     return f"{key or 'the config'} {asked}, not {_shown(given)}{_hint(given, asked)}"
 
 
 def _hint(given: object, asked: str) -> str:
-    """Explain the two common slips: a number that arrived as text, and a misspelt choice."""
+    """Explain the common slips: a number that arrived as text, one value where a list is asked, and a misspelt choice."""
+    if "a list" in asked:
+        return " (a list stands in brackets: [1, 2])"
     if not isinstance(given, str):
         return ""
-    if re.search(r"number|integer", asked) and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", given, re.IGNORECASE):
-        return " (it is text: YAML reads 1e-3 and quoted numbers as text, write 1.0e-3)"
+    if "number" in asked and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", given, re.IGNORECASE):
+        return " (it is text: YAML reads 1e-3 as text, write 1.0e-3)" if "e" in given.lower() else " (it is text: write it without quotes)"
     return nearest(given, re.findall(r"'(\w+)'", asked))
+
+
+def _elsewhere(root: type[BaseModel], key: str) -> str:
+    """Return the hint "; it belongs in ..." for a key of other sections, or nothing if none has it."""
+    homes = [home.removeprefix("recipes.NAME.") for home in _homes(root, key)]
+    return f"; it belongs in {' or '.join(homes)};" if homes else ""
+
+
+def _homes(node: Any, key: str, at: str = "") -> Iterator[str]:
+    """Yield the section, dotted, of every model in and under `node`, which stands `at`, that has the field `key`."""
+    if isinstance(node, type) and issubclass(node, BaseModel):
+        if key in node.model_fields and at:
+            yield at.removeprefix(".")
+        for name, field in node.model_fields.items():
+            yield from _homes(field.annotation, key, f"{at}.{name}")
+    elif get_origin(node) is dict:
+        yield from _homes(get_args(node)[1], key, f"{at}.NAME")
 
 
 def _node(root: Any, location: tuple[int | str, ...]) -> Any:

@@ -13,8 +13,8 @@ from glint.config.tree import Config
 
 
 def load(source: Path | Mapping[str, Any]) -> Config:
-    """Return the validated config; raises ConfigError, one sentence, for anything that is not one."""
-    data = _read(source) if isinstance(source, Path) else source
+    """Return the validated config, without the studies that are `null`; raises ConfigError, one sentence, for anything that is not one."""
+    data = _without_null_studies(_read(source) if isinstance(source, Path) else source)
     try:
         # YAML knows lists, the tree tuples: in JSON mode pydantic takes one for the other and is strict about all else.
         text = json.dumps(data, default=str)
@@ -24,6 +24,14 @@ def load(source: Path | Mapping[str, Any]) -> Config:
         return Config.model_validate_json(text)
     except ValidationError as error:
         raise ConfigError(sentence(error, Config)) from error
+
+
+def _without_null_studies(data: Any) -> Any:
+    """Leave out the studies that are nothing: files of config are merged, and so a later one drops a study of an earlier one."""
+    studies = data.get("studies") if isinstance(data, Mapping) else None
+    if not isinstance(studies, Mapping):
+        return data
+    return {**data, "studies": {name: study for name, study in studies.items() if study is not None}}
 
 
 def _read(path: Path) -> Any:

@@ -49,8 +49,13 @@ WORDS = {
 
 
 def schema() -> str:
-    """Return the JSON schema of a config file, for editors. An arm's sections are recipes, of which every key may be left out."""
+    """Return the JSON schema of a config file, for editors.
+
+    An arm's sections are recipes, of which every key may be left out; a study may be null, which leaves it out.
+    """
     tree = Config.model_json_schema()
+    by_name = tree["properties"]["studies"]["patternProperties"]
+    by_name |= {pattern: {"if": {"type": "null"}, "else": study} for pattern, study in by_name.items()}
     arm = tree["$defs"]["Arm"]["properties"]
     for name, node in tree["$defs"]["Recipe"]["properties"].items():
         if name in arm:

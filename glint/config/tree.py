@@ -113,7 +113,7 @@ class Config(Strict):
     recipes: dict[Name, Recipe] = Field(default_factory=lambda: {"main": Recipe()}, min_length=1)
     """Base recipes by name."""
     studies: dict[Name, Study] = Field(min_length=1)
-    """Studies by name."""
+    """Studies by name; `null` leaves out one that an earlier file names."""
 
     @model_validator(mode="after")
     def _studies_resolve(self) -> Self:
@@ -240,7 +240,10 @@ def _check_vision(key: str, study: Study, base: Recipe, recipe: Recipe) -> None:
     """Refuse arms of unequal budget, and a sequence that the model cannot hold."""
     for name in SHARED:
         if getattr(recipe.vision, name) != getattr(base.vision, name):
-            raise ValueError(f"{key} changes vision.{name}, but arms that are compared must have the same budget, images and scoring")
+            raise ValueError(
+                f"{key} changes vision.{name}, but arms that are compared must have the same budget, images and scoring; "
+                f"change it in the recipe of the study, or ask a study of its own with a recipe of its own"
+            )
     if recipe.vision.length > recipe.model.context:
         raise ValueError(
             f"{key}: an image and vision.prompt take {recipe.vision.length} tokens, but model.context is {recipe.model.context}"

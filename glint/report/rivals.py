@@ -63,7 +63,7 @@ def against_base(results: Results, solved: Solved) -> Table:
         cells = [_cell(solved, arm, seed) for seed in seeds]
         met: Any = training.loc[arm]
         rows.append((arm, *cells, count(met["exact"], met["rollouts"]), count(met["updates"], met["groups"])))
-    header = ("arm", *(f"seed {seed}" for seed in seeds), "training samples that pass, mean", "updates, mean")
+    header = ("arm", *(f"seed {seed}" for seed in seeds), "training samples that pass, mean of seeds", "updates of groups, mean of seeds")
     return Table(f"Tasks solved greedily after RL, of {solved.of}, each arm against {base}", header, rows)
 
 

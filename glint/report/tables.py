@@ -54,7 +54,7 @@ def arms(results: Results, config: Config, study: str) -> Table:
     plan = config.studies[study]
     metric = primary(plan)
     rows = [_arm(results, plan, study, arm, metric) for arm in plan.in_order()]
-    over = (f"gain over arm {plan.base}", "gain over the control")
+    over = (f"gain over arm {plan.base}", *(["gain over the control"] if plan.analysis.control is not None else []))
     header = ("arm", "change", "before RL", "after RL", "gain", "interval of the gain", *over, "sign-flip p over seeds")
     return Table(f"{metric_name(metric).capitalize()}, {SUMS['targets']}", header, rows, words=(1,))
 
@@ -66,7 +66,7 @@ def primary(plan: Study) -> str:
 
 def _arm(results: Results, plan: Study, study: str, arm: str, metric: str) -> tuple[str, ...]:
     before, after, gain = (results.estimate("targets", metric, phase, study=study, arm=arm) for phase in ("before", "after", "gain"))
-    over = dict.fromkeys(("gain_over_base", "gain_over_control"), "")
+    over = dict.fromkeys(("gain_over_base", *(["gain_over_control"] if plan.analysis.control is not None else [])), "")
     for phase in plan.rivals(arm):
         against = results.estimate("targets", metric, phase, study=study, arm=arm)
         over[phase] = f"{points(against['estimate'])} {interval(against['low'], against['high'], signed=True)}"

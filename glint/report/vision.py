@@ -87,7 +87,7 @@ def seed_by_seed(results: Results, study: str) -> Table:
     table = results.of_study("vision", study)
     steps = [0, *sorted(planned(results, study)["step"].unique().tolist())]
     rows = [_seed(own.to_dict("records"), steps) for _, own in table.groupby(["arm", "seed"], sort=False)]
-    header = [text for step in steps for text in (f"named, step {step}", f"loss, step {step}")]
+    header = [text for step in steps for text in (f"named, step {step}", f"loss in nats, step {step}")]
     return Table("Seed by seed, held-out images", ("arm, seed", *header), rows)
 
 

@@ -42,7 +42,7 @@ BAD = [
     ("studies.main.arms.a.rll", {}, ["key studies.main.arms.a.rll is unknown", "did you mean rl?", "several_changes"]),
     ("recipes.main.rl.lr", "1e-3", ["recipes.main.rl.lr should be a valid number, not '1e-3'", "write 1.0e-3"]),
     ("recipes.main.rl.shuffle_rewards", "true", ["recipes.main.rl.shuffle_rewards should be a valid boolean, not 'true'"]),
-    ("recipes.main.rl.groups", 9.5, ["recipes.main.rl.groups should be a valid integer", "9.5"]),
+    ("recipes.main.rl.groups", 9.5, ["recipes.main.rl.groups should be a whole number", "9.5"]),
     ("recipes.main.rl.lr", float("nan"), ["recipes.main.rl.lr should be a finite number"]),
     ("recipes.main.rl.baseline", "leave_one", ["'group_normalised'", "did you mean leave_one_out?"]),
     ("recipes.main.rl.group_size", 1, ["recipes.main.rl.group_size should be greater than or equal to 2, not 1"]),
@@ -68,10 +68,13 @@ BAD = [
     ("recipes.main.model.ffn_hidden", 64, ["recipes.main.model: ffn_hidden 64 means nothing with ffn moe"]),
     ("recipes.main.model", {"layers": 3, "sparse": "dense"}, ["sparse dense means nothing in 3 layers", "linear: none"]),
     ("recipes.main", {"model": {"tied": False}, "rl": {"tied_gradient": "head_only"}}, ["head_only means nothing with model.tied false"]),
-    ("recipes.main.model", 3, ["recipes.main.model should be an object, not 3"]),
+    ("recipes.main.model", 3, ["recipes.main.model should be a mapping (key: value), not 3"]),
     ("recipes.main.selection.low", 0.7, ["recipes.main.selection: low 0.7 exceeds high 0.6"]),
     ("studies.main.seeds", [4, 4], ["studies.main: seeds [4] are given twice"]),
-    ("studies.main.seeds", ["4"], ["studies.main.seeds[0] should be a valid integer, not '4'", "it is text"]),
+    ("studies.main.seeds", ["4"], ["studies.main.seeds[0] should be a whole number, not '4' (it is text: write it without quotes)"]),
+    ("studies.main.seeds", 4, ["studies.main.seeds should be a list, not 4 (a list stands in brackets: [1, 2])"]),
+    ("studies.main.arms.hot", {"temperature": 0.8}, ["arms.hot.temperature is unknown; it belongs in rl or evaluation; allowed: corpus"]),
+    ("studies.main.equal_rollouts", True, ["equal_rollouts is unknown; it belongs in studies.NAME.analysis; allowed: question"]),
     ("studies.main.arms", {}, ["studies.main.arms should have at least 1 item"]),
     ("studies.main.recipe", "mian", ["studies.main.recipe mian is unknown", "did you mean main?"]),
     ("studies.main.analysis.control", "shufled", ["'shufled' is not an arm", "published, shuffled"]),
@@ -86,7 +89,7 @@ BAD = [
     ("studies.main.question", "", ["studies.main.question should have at least 1 character"]),
     ("studies.main.arms.two\nlines", {}, ["studies.main.arms.'two\\nlines'", "should match pattern"]),
     ("run", "../elsewhere", ["run should match pattern"]),
-    ("run", None, ["run should be a valid string, not None"]),
+    ("run", None, ["run should be text, not None"]),
 ]
 
 
@@ -206,6 +209,12 @@ def test_a_metric_needs_its_k():
         load(data)
 
 
+def test_a_study_that_is_nothing_is_left_out():
+    assert load(changed("studies.order", None)) == load(GOOD)
+    with pytest.raises(ConfigError, match="studies should have at least 1 item"):
+        load(changed("studies.main", None))
+
+
 def test_what_is_no_mapping_is_one_sentence(tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("run: [unclosed\nstudies: }")
@@ -215,7 +224,7 @@ def test_what_is_no_mapping_is_one_sentence(tmp_path):
     }.items():
         with pytest.raises(ConfigError, match=part):
             load(source)
-    with pytest.raises(ConfigError, match="the config should be an object"):
+    with pytest.raises(ConfigError, match="the config should be a mapping"):
         load([])  # type: ignore[arg-type]
 
 

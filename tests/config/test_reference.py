@@ -4,10 +4,13 @@ import re
 from pathlib import Path
 
 import jsonschema
+import pytest
 import yaml
 
+from glint.config.load import load
 from glint.config.model import PRESETS, ModelRecipe
 from glint.config.reference import SECTIONS, schema, table
+from glint.config.tree import merge
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "config"
@@ -36,3 +39,14 @@ def test_schema_accepts_shipped_configs_and_sees_a_typo_in_an_arm():
     assert list(validator.iter_errors(data)) == []
     data["studies"]["main"]["arms"]["shuffled"] = {"rl": {"shufle_rewards": True}}
     assert [list(error.path)[-2:] for error in validator.iter_errors(data)] == [["shuffled", "rl"]]
+
+
+@pytest.mark.parametrize("page", ["README.md", "config/README.md"])
+def test_every_example_runs_over_the_published_study(page):
+    examples = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert examples
+    published = yaml.safe_load((CONFIGS / "published.yaml").read_text())
+    for example in map(yaml.safe_load, examples):
+        # An example asks its own question: what the published study of the same name asks is left out.
+        published["studies"] |= dict.fromkeys(set(published["studies"]) & set(example["studies"]))
+        assert set(example["studies"]) <= set(load(merge(published, example)).studies)

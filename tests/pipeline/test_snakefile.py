@@ -94,6 +94,7 @@ def test_a_target_runs_up_to_its_stage(code, target, last):
     [
         ("quick=true", "Config error: key quick is unknown"),
         ('recipes={"main": {"rl": {"gruop_size": 8}}}', "key recipes.main.rl.gruop_size is unknown; did you mean group_size?"),
+        ("claims=config/absent.yaml", "Config error: claims config/absent.yaml: there is no such file in "),
     ],
 )
 def test_a_wrong_config_is_one_sentence_and_no_job(code, override, sentence):

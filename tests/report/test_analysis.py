@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from glint.analysis import OUTPUTS, analyse, expressions, vision
+from glint.analysis.run import rl_arms
 from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
 from glint.statistics.significance import holm, mcnemar
 from tests.report import synthetic
@@ -235,3 +236,11 @@ def test_a_run_with_another_budget_than_its_recipe_is_refused(analysed, tmp_path
     pd.read_parquet(path).head(100).to_parquet(path)
     with pytest.raises(ValueError, match=r"rollouts.parquet holds 100 rollouts, but the recipe of screen/group_4 draws 128"):
         analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")
+
+
+def test_study_main_stands_in_front_whatever_the_others_are_called():
+    config = synthetic.config()
+    renamed = config.model_copy(update={"studies": {"a_screen": config.studies["screen"], "main": config.studies["main"]}})
+    assert [study for study, _ in rl_arms(renamed)] == ["main"] * len(config.studies["main"].arms) + ["a_screen"] * len(
+        config.studies["screen"].arms
+    )
