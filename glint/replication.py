@@ -1,17 +1,16 @@
 """Our tables against the published figures: one row a claim, with the verdict of the written rule."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 import pandas as pd
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from glint.config.base import Positive, Strict
-from glint.config.errors import sentence
+from glint.config.errors import nearest, sentence
+from glint.config.load import as_json, read_yaml
 from glint.config.tree import Config
 from glint.files import write_text
 from glint.statistics import claims as rules
@@ -20,6 +19,10 @@ from glint.statistics.significance import discordant_needed
 
 UNITS = {"measure": "nats", "no_significance": "p"}
 """Units of the rules that compare neither shares nor counts."""
+ESTIMATE = ("estimate", "low", "high", "n_seeds")
+TESTS = (("comparisons", "p"), ("comparisons", "p_holm"))
+NEEDED = {"effect": (*ESTIMATE, "p", "p_floor"), "no_difference": ESTIMATE, "majority": ("n_seeds",), "no_significance": ("needed",)}
+"""Columns that a rule reads beside those that the claim names."""
 COLUMNS = ["id", "published", "ours", "low", "high", "n", "verdict", "rule", "unit", "of", "section", "says", "note"]
 
 
@@ -70,6 +73,10 @@ class Claim(Strict):
             raise ValueError(f"claim {self.id}: the rule count needs units, the independent tasks or groups behind the figure")
         if self.rule == "measure" and self.source.error is None:
             raise ValueError(f"claim {self.id}: the rule measure needs source.error, the column of the standard error")
+        if self.rule == "measure" and (self.of or self.source.per):
+            raise ValueError(f"claim {self.id}: the rule measure compares a mean as it is; leave out of and source.per")
+        if self.rule == "no_significance" and (self.source.table, self.source.column) not in TESTS:
+            raise ValueError(f"claim {self.id}: the rule no_significance reads p or p_holm of the table comparisons")
         return self
 
     @property
@@ -110,7 +117,7 @@ class Comparison:
 def load_claims(path: Path) -> Claims:
     """Read `path`; raises ValueError with one sentence where it does not fit."""
     try:
-        return Claims.model_validate_json(json.dumps(yaml.safe_load(path.read_text(encoding="utf-8"))))
+        return Claims.model_validate_json(as_json(read_yaml(path, "claims"), str(path)))
     except ValidationError as error:
         raise ValueError(f"{path}: {sentence(error, Claims)}") from error
 
@@ -147,12 +154,16 @@ def _row(claim: Claim, ours: Comparison) -> dict[str, object]:
 
 def judge(claim: Claim, table: pd.DataFrame, config: Config) -> Comparison:
     """Return our value and the verdict; raises ValueError where `table` has no row for the claim."""
+    numbers = _columns(claim, table)
     rows = table[(table["study"] == claim.study) & (table["arm"] == claim.arm)]
     for column, value in claim.source.where.items():
         rows = rows[rows[column] == value]
     rows = rows.dropna(subset=[claim.source.column])
     if rows.empty:
         raise ValueError(f"claim {claim.id} has no result: {claim.source.table}.csv has no row for {claim.source.where or 'it'}")
+    for name in numbers:
+        if not pd.api.types.is_numeric_dtype(rows[name]):
+            raise ValueError(f"claim {claim.id}: column {name} of {claim.source.table}.csv holds no numbers")
     plan = config.studies[claim.study].analysis
     match claim.rule:
         case "effect" | "no_difference":
@@ -168,6 +179,16 @@ def judge(claim: Claim, table: pd.DataFrame, config: Config) -> Comparison:
             return _judge_figure(prediction_of_mean(_values(claim, rows), rows[claim.source.error], plan.confidence), claim, len(rows))
         case "constant" | "design":
             return _judge_value(claim, _values(claim, rows))
+
+
+def _columns(claim: Claim, table: pd.DataFrame) -> list[str]:
+    """Return the columns whose numbers `claim` compares; raises ValueError where `table` lacks one, or one that picks the rows."""
+    source = claim.source
+    numbers = [source.column, *(name for name in (source.per, source.error) if name), *NEEDED.get(claim.rule, ())]
+    for name in [*numbers, *source.where]:
+        if name not in table.columns:
+            raise ValueError(f"claim {claim.id} needs column {name} of {source.table}.csv, which has none{nearest(name, table.columns)}")
+    return numbers
 
 
 def _values(claim: Claim, rows: pd.DataFrame) -> pd.Series:

@@ -13,9 +13,10 @@ METRIC = "greedy_pass1"
 def comparison_rows(base: str, outcomes: dict[str, ArmOutcomes], targets: Scope, confidence: float) -> Iterator[dict[str, Any]]:
     """Yield, a seed, stop rule and arm, the target tasks that it and the arm `base` solve greedily; `outcomes` holds all of them.
 
-    Holm's family of tests is the arms of one seed. A seed that the base or an arm lacks has no row there.
+    Holm's family of tests is the arms of one seed, as planned: an arm that lacks the seed has no row, and counts as a test that found
+    nothing. A seed that the base lacks has no rows.
     """
-    ours = outcomes[base]
+    ours, tests = outcomes[base], len(outcomes) - 1
     for stop in ours.after:
         for seed in ours.seeds:
             rows: list[dict[str, Any]] = [
@@ -23,9 +24,9 @@ def comparison_rows(base: str, outcomes: dict[str, ArmOutcomes], targets: Scope,
                 for arm, found in outcomes.items()
                 if arm != base and seed in found.seeds
             ]
-            needed = {"needed": discordant_needed(1 - confidence, len(rows))} if rows else {}
-            for row, p_holm in zip(rows, holm([row["p"] for row in rows]) if rows else (), strict=True):
-                yield row | {"p_holm": float(p_holm)} | needed
+            p_values = [row["p"] for row in rows] + [1.0] * (tests - len(rows))
+            for row, p_holm in zip(rows, holm(p_values) if rows else (), strict=False):
+                yield row | {"p_holm": float(p_holm), "needed": discordant_needed(1 - confidence, tests)}
 
 
 def _compare(base: ArmOutcomes, arm: ArmOutcomes, seed: int, stop: str, targets: Scope) -> dict[str, Any]:

@@ -34,27 +34,20 @@ COUNTS = ("of", "gains", "losses", *COMPARED, "needed", "groups", "rollouts", "u
 OUTPUTS = (*(f"{name}.csv" for name in COLUMNS), "example.json", "provenance.json")
 
 
-def rl_arms(config: Config) -> list[tuple[str, str]]:
-    """Return study and arm of all rl studies as the tables list them: the study `main` in front, the others by name."""
-    # A job's config is canonical text with its keys sorted, so the order of the file is not known here.
-    studies = sorted(config.studies.items(), key=lambda item: (item[0] != "main", item[0]))
-    return [(study, arm) for study, plan in studies if plan.kind == "rl" for arm in plan.in_order()]
-
-
 def analyse(config: Config, manifest: Path, out: Path) -> None:
     """Read what the manifest names and write the tables `OUTPUTS` into the folder `out`.
 
     Raises ValueError for an arm without any complete seed, for seeds that met different tasks and for damaged files.
     """
     files = Manifest.load(manifest)
-    arms = rl_arms(config)
+    arms = [(study, arm) for study in config.rl_studies() for arm in config.studies[study].in_order()]
     recipes = {(study, arm): resolve(config, study, arm) for study, arm in arms}
     outcomes = {(study, arm): _outcomes(config, files, study, arm) for study, arm in arms}
     over = {key: _scopes(config.studies[key[0]], recipe, outcomes[key]) for key, recipe in recipes.items()}
     rows = {
         "estimates": [row for study, arm in arms for row in _estimates(config.studies[study], study, arm, outcomes, over[study, arm])],
         "seeds": [row for study, arm in arms for row in _seeds(config.studies[study], study, arm, outcomes[study, arm], over[study, arm])],
-        "comparisons": [row for study in dict.fromkeys(study for study, _ in arms) for row in _comparisons(config, study, outcomes, over)],
+        "comparisons": [row for study in config.rl_studies() for row in _comparisons(config, study, outcomes, over)],
         "rl": [
             _labelled(rl_row(files, study, arm, seed, recipe), study, arm)
             for (study, arm), recipe in recipes.items()

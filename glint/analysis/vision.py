@@ -27,7 +27,7 @@ METRICS = {"accuracy": "right", "log_prob": "log_prob"}
 """Outcome of a comparison, of which more is better, to the column of the predictions that it averages."""
 SHOWN = 2
 """Held-out images of each digit that the report shows."""
-RULE = f"the first {SHOWN} held-out images of each digit, the first complete seed, the first step at which the arms are compared"
+RULE = f"the first {SHOWN} held-out images of each digit, at the first step of the first comparison, the first seed of both its arms"
 COLUMNS = {
     "vision": ["study", "arm", "seed", "status", "step", "images", "right", "of", "loss", "loss_error"],
     "vision_contrasts": [
@@ -144,8 +144,8 @@ def _require_equal_budgets(arm: ArmRun, against: ArmRun, name: str) -> None:
 
 def _paired(arm: ArmRun, against: ArmRun, name: str, column: str, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the values (S, T) of both arms, of the seeds that both have."""
-    digits = [run.predictions.groupby("image")["digit"].unique().explode() for run in (arm, against)]
-    if not digits[0].equals(digits[1]):
+    digits = [run.predictions.groupby("image")["digit"].agg(["min", "max"]) for run in (arm, against)]
+    if not digits[0].equals(digits[1]) or (digits[0]["min"] != digits[0]["max"]).any():
         raise ValueError(f"study {name}: arms {arm.arm} and {against.arm} were scored on other images, so they cannot be compared")
     common = [seed for seed in arm.seeds if seed in against.seeds]
     if not common:
@@ -155,12 +155,13 @@ def _paired(arm: ArmRun, against: ArmRun, name: str, column: str, step: int) -> 
 
 
 def shown_images(runs: dict[str, ArmRun], name: str, study: Study, recipe: VisionRecipe) -> Row:
-    """Return some held-out images, chosen by `RULE`, with what each arm answers."""
-    seed = next(seed for seed in study.seeds if all(seed in run.seeds for run in runs.values()))
-    step = min(step for contrast in study.analysis.contrasts.values() for step in contrast.steps)
+    """Return some held-out images, chosen by `RULE`, with what each arm that has the seed answers."""
+    contrast = study.analysis.contrasts[min(study.analysis.contrasts)]
+    seed = next(seed for seed in study.seeds if all(seed in runs[arm].seeds for arm in (contrast.arm, contrast.against)))
+    step = min(contrast.steps)
     images = held_out(recipe)
     chosen = [int(place) for digit in range(DIGITS) for place in np.flatnonzero(images.digits_N == digit)[:SHOWN]]
-    answers = {arm: run.answers(seed, step) for arm, run in runs.items()}
+    answers = {arm: run.answers(seed, step) for arm, run in runs.items() if seed in run.seeds}
     shown = [
         {
             "image": image,
@@ -175,5 +176,6 @@ def shown_images(runs: dict[str, ArmRun], name: str, study: Study, recipe: Visio
 
 def _answer(row: dict[Hashable, Any]) -> Row:
     """Return what one arm says to one image: the byte as text (none for a control id), whether it is right, the right one's probability."""
-    said = decode([row["predicted"]] if row["predicted"] < VOCABULARY else []).decode("ascii", "backslashreplace")
-    return {"says": said, "right": bool(row["right"]), "probability": round(float(np.exp(row["log_prob"])), 4)}
+    said = decode([row["predicted"]] if row["predicted"] < VOCABULARY else [])
+    text = said.decode("latin-1").encode("unicode_escape").decode()  # a byte that is no printable ASCII, as \n or \xff
+    return {"says": text, "right": bool(row["right"]), "probability": round(float(np.exp(row["log_prob"])), 4)}

@@ -76,6 +76,11 @@ class Analysis(Strict):
     equal_rollouts: bool = False
     """Refuse arms of a study of kind rl that draw more or fewer completions (groups x group_size) than the others."""
 
+    @property
+    def outcome(self) -> str:
+        """Return the primary outcome of an rl study as the tables call it."""
+        return "cases_greedy" if self.metric == "cases" else self.metric
+
 
 class Study(Strict):
     """One question, its arms and its seeds."""

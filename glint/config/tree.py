@@ -20,6 +20,10 @@ from glint.config.study import SECTIONS, Arm, Study
 from glint.config.vision import SHARED, VisionRecipe
 
 MOST_CHECKPOINTS = 1000
+ASKED = (("corpus", "families"), ("corpus", "cases_per_task"), ("corpus", "evaluation_seed"), ("evaluation", "stops"), ("evaluation", "k"))
+"""Keys that decide which tasks an rl study's arms meet and by which rules they are scored, beside the number of tasks in its split."""
+FRONT = "main"
+"""Name of the study with which the report opens; without one so named, it is the first rl study by name."""
 
 
 class Recipe(Strict):
@@ -113,7 +117,12 @@ class Config(Strict):
     recipes: dict[Name, Recipe] = Field(default_factory=lambda: {"main": Recipe()}, min_length=1)
     """Base recipes by name."""
     studies: dict[Name, Study] = Field(min_length=1)
-    """Studies by name; `null` leaves out one that an earlier file names."""
+    """Studies by name; the report opens with main, or else with the first of kind rl; `null` leaves out one that an earlier file names."""
+
+    def rl_studies(self) -> tuple[str, ...]:
+        """Return the studies of kind rl as reports list them: `main`, which stands in front, then the others by name."""
+        # a job's config is canonical text with its keys sorted, so the order of the file is not known here
+        return tuple(sorted((name for name, study in self.studies.items() if study.kind == "rl"), key=lambda name: (name != FRONT, name)))
 
     @model_validator(mode="after")
     def _studies_resolve(self) -> Self:
@@ -127,6 +136,7 @@ class Config(Strict):
 
     def _check_study(self, key: str, study: Study) -> None:
         base = self.recipes[study.recipe]
+        front = _checked(f"{key}.arms.{study.base}", base, study.arms[study.base])
         seen: dict[Recipe, str] = {}
         for name, arm in study.arms.items():
             recipe = _checked(f"{key}.arms.{name}", base, arm)
@@ -137,6 +147,7 @@ class Config(Strict):
             if study.kind == "rl":
                 _check_analysis(f"{key}.analysis", study, recipe)
                 _check_tasks(key, study, recipe)
+                _check_comparable(key, study, name, front, recipe)
             elif study.kind == "pretraining":
                 _check_expressions(f"{key}.arms.{name}", study, base, recipe)
             else:
@@ -209,6 +220,19 @@ def _check_tasks(key: str, study: Study, recipe: Recipe) -> None:
     there = getattr(recipe.corpus, f"{study.split}_tasks_per_family")
     if study.tasks_per_family is not None and study.tasks_per_family > there:
         raise ValueError(f"{key}.tasks_per_family {study.tasks_per_family} exceeds corpus.{study.split}_tasks_per_family {there}")
+
+
+def _check_comparable(key: str, study: Study, arm: str, base: Recipe, recipe: Recipe) -> None:
+    """Refuse an arm that meets other tasks than the base arm, or other rules: the scores of an rl study are compared task by task."""
+    for section, name in (*ASKED, ("corpus", f"{study.split}_tasks_per_family")):
+        if getattr(getattr(recipe, section), name) != getattr(getattr(base, section), name):
+            raise ValueError(
+                f"{key}.arms.{arm} changes {section}.{name}, but arms that are compared must meet the same tasks and be scored alike"
+            )
+    if not study.analysis.families and set(recipe.rl.families) != set(base.rl.families):
+        raise ValueError(
+            f"{key}.arms.{arm} trains other families than arm {study.base}; name those that are compared in {key}.analysis.families"
+        )
 
 
 def _check_rollouts(key: str, recipes: dict[str, Recipe]) -> None:

@@ -37,7 +37,7 @@ def _environment() -> Environment:
 
 def _content(config: Config, results: Results) -> dict[str, Any]:
     plan = config.studies[results.study]
-    recipe, metric = resolve(config, results.study, results.arm), views.primary(plan)
+    recipe, metric = resolve(config, results.study, results.arm), plan.analysis.outcome
     published = results.published(f"confirm.{HEADLINE.get(metric, '')}.targets.")
     return {
         "config": config,
@@ -75,7 +75,12 @@ def _several(arms: dict[str, Any]) -> list[str]:
 
 def _rivals(config: Config, results: Results, study: str) -> dict[str, Any]:
     solved = Solved.of_study(results, study)
-    return {"arms": views.arms(results, config, study), "solved": solved, "against_base": against_base(results, solved)}
+    return {
+        "arms": views.arms(results, config, study),
+        "solved": solved,
+        "against_base": against_base(results, solved),
+        "rollouts": resolve(config, study, config.studies[study].base).rl.rollouts,
+    }
 
 
 def _contrasts(results: Results, study: str) -> dict[str, Any]:

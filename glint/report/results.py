@@ -22,6 +22,7 @@ class Results:
         self.claims = pd.read_csv(claims)
         self.estimates = self.read("estimates")
         self.study, self.arm, self.stop = self.estimates[["study", "arm", "stop"]].iloc[0]
+        self.headline_stop = {str(study): str(stop) for study, stop in self.estimates.groupby("study")["stop"].first().items()}
         front = self.estimates[self.estimates["study"] == self.study]
         self.arms, self.stops, self.scopes, self.metrics = (front[name].unique().tolist() for name in ("arm", "stop", "scope", "metric"))
         self.headline = [name for name in self.metrics if name in HEADLINE or name.startswith("pass")]
@@ -53,8 +54,9 @@ class Results:
         return rows.set_index(["study", "arm", "stop", "scope", "metric", "phase"]).sort_index()
 
     def estimate(self, scope: str, metric: str, phase: str, *, study: str = "", arm: str = "", stop: str = "") -> pd.Series:
-        """Return the row of one quantity; study, arm and stop rule are those in front unless named."""
-        key: Any = (study or self.study, arm or self.arm, stop or self.stop, scope, metric, phase)
+        """Return the row of one quantity; study and arm are those in front, the stop rule the study's first, unless named."""
+        study = study or self.study
+        key: Any = (study, arm or self.arm, stop or self.headline_stop[study], scope, metric, phase)
         row: pd.Series = self._narrow.loc[key]
         return row
 

@@ -33,9 +33,10 @@ class Solved:
         """Read the study's tables."""
         table, compared = results.read("seeds"), results.read("comparisons")
         scope = (table["scope"] == "targets") & (table["metric"] == METRIC)
-        front = table[(table["study"] == study) & scope & (table["stop"] == results.stop)]
+        stop = results.headline_stop[study]
+        front = table[(table["study"] == study) & scope & (table["stop"] == stop)]
         counts = front.pivot(index="seed", columns="arm", values="after")
-        rows = compared[(compared["study"] == study) & (compared["stop"] == results.stop)].set_index(["arm", "seed"])
+        rows = compared[(compared["study"] == study) & (compared["stop"] == stop)].set_index(["arm", "seed"])
         return cls(study, tuple(front["arm"].unique()), counts, int(front["of"].iloc[0]), rows)
 
     @property

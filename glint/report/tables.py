@@ -52,16 +52,11 @@ def _p(value: float) -> str:
 def arms(results: Results, config: Config, study: str) -> Table:
     """Return the primary outcome of each arm of one study."""
     plan = config.studies[study]
-    metric = primary(plan)
+    metric = plan.analysis.outcome
     rows = [_arm(results, plan, study, arm, metric) for arm in plan.in_order()]
     over = (f"gain over arm {plan.base}", *(["gain over the control"] if plan.analysis.control is not None else []))
     header = ("arm", "change", "before RL", "after RL", "gain", "interval of the gain", *over, "sign-flip p over seeds")
     return Table(f"{metric_name(metric).capitalize()}, {SUMS['targets']}", header, rows, words=(1,))
-
-
-def primary(plan: Study) -> str:
-    """Return the metric of the estimates that the plan of a study names."""
-    return "cases_greedy" if plan.analysis.metric == "cases" else plan.analysis.metric
 
 
 def _arm(results: Results, plan: Study, study: str, arm: str, metric: str) -> tuple[str, ...]:

@@ -56,14 +56,15 @@ def images(results: Results) -> str:
     """Draw the held-out images that a rule has chosen, of the first vision study, with what each arm answers."""
     found = results.read_json("vision_images")
     shown = found["shown"] if found else []
-    arms = results.of_study("vision", found["study"])["arm"].unique().tolist() if found else []
+    arms = [arm for arm in results.of_study("vision", found["study"])["arm"].unique() if arm in shown[0]["answers"]] if found else []
+    styled = list(zip(arms, cycle(ARMS), strict=False))
     rows = max(1, -(-len(shown) // COLUMNS))
     with drawing("images", 0.6 + rows * (0.95 + 0.2 * len(arms)), rows=rows, columns=COLUMNS) as (figure, panels):
         for axes in panels:
             axes.axis("off")
         for axes, one in zip(panels, shown, strict=False):
             axes.imshow(_pixels(one["pixels"]), interpolation="nearest")
-            for place, (arm, (colour, _)) in enumerate(zip(arms, ARMS, strict=False)):
+            for place, (arm, (colour, _)) in enumerate(styled):
                 axes.text(
                     0.5,
                     -0.14 - 0.22 * place,
@@ -73,9 +74,7 @@ def images(results: Results) -> str:
                     va="center",
                     transform=axes.transAxes,
                 )
-        handles = [
-            panels[0].plot([], [], "s", color=colour, label=f"arm {arm} says")[0] for arm, (colour, _) in zip(arms, ARMS, strict=False)
-        ]
+        handles = [panels[0].plot([], [], "s", color=colour, label=f"arm {arm} says")[0] for arm, (colour, _) in styled]
         if handles:
             figure.legend(handles=handles, loc="outside upper center", ncols=2)
         text = "; ".join(f"arm {arm} names {sum(one['answers'][arm]['right'] for one in shown)} of these {len(shown)}" for arm in arms)

@@ -57,9 +57,9 @@ def mcnemar(before_T: ArrayLike, after_T: ArrayLike) -> McNemar:
 def discordant_needed(alpha: float, comparisons: int) -> int:
     """Return the fewest tasks, all of them turned the same way, that McNemar's test calls significant as the best of so many tests.
 
-    Holm multiplies the smallest p by the number of tests, and n such tasks have p = 2 / 2^n.
+    Holm multiplies the smallest p by the number of tests, and n such tasks have p = 2 / 2^n; the product must lie below `alpha`.
     """
-    return math.ceil(math.log2(2 * comparisons / alpha))
+    return math.floor(math.log2(2 * comparisons / alpha)) + 1
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:

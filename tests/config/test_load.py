@@ -315,6 +315,41 @@ def test_any_data_is_one_sentence(data):
     assert "\n" not in outcome(data)
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("corpus", "families", ["increment", "double", "even"]),
+        ("corpus", "cases_per_task", 2),
+        ("corpus", "evaluation_seed", 1),
+        ("corpus", "confirm_tasks_per_family", 4),
+        ("evaluation", "stops", ["eos"]),
+        ("evaluation", "k", [1, 2]),
+    ],
+)
+def test_arms_of_an_rl_study_meet_the_same_tasks_and_are_scored_alike(section, key, value):
+    said = rf"studies\.main\.arms\.other changes {section}\.{key}, but arms that are compared must meet the same tasks"
+    with pytest.raises(ConfigError, match=said):
+        load(changed("studies.main.arms.other", {section: {key: value}}))
+    load(changed(f"recipes.main.{section}.{key}", value))
+
+
+def test_arms_that_train_other_families_name_those_that_are_compared():
+    data = changed("studies.main.arms.other", {"rl": {"families": ["increment", "double", "reverse"]}})
+    with pytest.raises(
+        ConfigError, match=r"arms\.other trains other families than arm published; name .* studies\.main\.analysis\.families"
+    ):
+        load(data)
+    load(changed("studies.main.analysis.families", ["increment"], data))
+    load(changed("studies.main.arms.other", {"rl": {"families": ["even", "double", "increment"]}}))
+
+
+def test_the_report_opens_with_main_however_the_studies_are_ordered():
+    studies = {"aside": GOOD["studies"]["main"], "main": GOOD["studies"]["main"], "zoo": GOOD["studies"]["main"]}
+    for names in (["aside", "main", "zoo"], ["zoo", "main", "aside"]):
+        assert load(GOOD | {"studies": {name: studies[name] for name in names}}).rl_studies() == ("main", "aside", "zoo")
+    assert load(GOOD | {"studies": {name: studies[name] for name in ("zoo", "aside")}}).rl_studies() == ("aside", "zoo")
+
+
 SCREEN = changed("studies.main.analysis", {"equal_rollouts": True}, changed("recipes.main.rl", {"groups": 16, "group_size": 8}))
 
 

@@ -43,5 +43,24 @@ def test_lines_give_the_primary_outcome_with_its_interval(tmp_path):
     assert lines[-1] == f"Report: {tmp_path}/report.html"
 
 
+def test_hidden_cases_stand_in_the_tables_under_their_own_name(tmp_path):
+    config = load({"run": "trial", "studies": {"main": MAIN | {"analysis": {"metric": "cases"}}}})
+    rows = [row(phase, "0.5,,", metric="cases_greedy") for phase in ("before", "after", "gain")]
+    (tmp_path / "estimates.csv").write_text(HEADER + "".join(rows))
+    for name, text_of in (("contrasts", CONTRASTS), ("vision_contrasts", IMAGES)):
+        (tmp_path / f"{name}.csv").write_text(text_of.splitlines()[0] + "\n")
+    assert text(config, tmp_path).startswith("main, published: cases_greedy on the target families 50.0% -> 50.0%")
+
+
 def test_before_there_are_tables_there_is_nothing_to_say(tmp_path):
     assert text(CONFIG, tmp_path) == ""
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    rows = [row(phase, "0.5,,").replace(",2,crossed", ",1,crossed") for phase in ("before", "after", "gain")]
+    (tmp_path / "estimates.csv").write_text(HEADER + "".join(rows))
+    for name, text_of in (("contrasts", CONTRASTS), ("vision_contrasts", IMAGES)):
+        (tmp_path / f"{name}.csv").write_text(text_of.splitlines()[0] + "\n")
+    assert text(CONFIG, tmp_path).startswith(
+        "main, published: greedy_pass1 on the target families 50.0% -> 50.0%, gain +50.0 points, no interval from 1 seed"
+    )

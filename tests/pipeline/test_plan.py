@@ -112,8 +112,11 @@ def test_manifest_names_every_role_of_every_run():
 
 
 def test_the_mutants_meet_the_weakest_judges_of_all_arms():
-    arms = {"published": {}, "shorter": {"evaluation": {"property_inputs": 100}}, "fewer": {"corpus": {"cases_per_task": 2}}}
-    asked = plan(arms=arms).mutation()
+    main = BASE["studies"]["main"] | {"arms": {"published": {}, "shorter": {"evaluation": {"property_inputs": 100}}}}
+    recipes = {"main": {}, "fewer": {"corpus": {"cases_per_task": 2}}}
+    asked = Plan(
+        load(BASE | {"recipes": recipes, "studies": {"main": main, "fewer": BASE["studies"]["main"] | {"recipe": "fewer"}}})
+    ).mutation()
     assert (asked.reward_cases, asked.property_inputs) == (2, 100)
 
 

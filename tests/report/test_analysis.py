@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from glint.analysis import OUTPUTS, analyse, expressions, vision
-from glint.analysis.run import rl_arms
 from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
 from glint.statistics.significance import holm, mcnemar
 from tests.report import synthetic
@@ -226,6 +225,23 @@ def test_a_seed_that_an_arm_lacks_is_compared_in_the_other_arms(tmp_path):
     analyse(synthetic.config(resamples=10), manifest, tmp_path / "out")
     rows = pd.read_csv(tmp_path / "out/comparisons.csv").query("study == 'screen'").drop_duplicates(["arm", "seed"])
     assert rows.groupby("seed").size().to_dict() == {1: 7, 2: 6}
+    assert set(rows["needed"]) == {9}
+    two = rows[rows["seed"] == 2]
+    assert two["p_holm"].to_numpy() == pytest.approx(holm([*two["p"], 1.0])[:6], abs=1e-5)
+
+
+def test_main_stands_before_studies_whose_names_come_first(analysed, tmp_path):
+    def renamed(text):
+        return json.loads(text.replace('"screen"', '"aside"'))
+
+    plan, entries = renamed(synthetic.config(resamples=10).model_dump_json()), renamed((analysed / "results/manifest.json").read_text())
+    plan["studies"] = {name: plan["studies"][name] for name in ("aside", "main")}
+    plan["studies"]["aside"]["recipe"], plan["recipes"]["screen"] = "screen", plan["recipes"].pop("aside")
+    (tmp_path / "manifest.json").write_text(json.dumps([entry for entry in entries if entry["study"] in plan["studies"]]))
+    analyse(type(synthetic.config()).model_validate_json(json.dumps(plan)), tmp_path / "manifest.json", tmp_path / "out")
+    for name in ("estimates", "seeds", "rl"):
+        assert pd.read_csv(tmp_path / f"out/{name}.csv")["study"].unique().tolist() == ["main", "aside"]
+    assert json.loads((tmp_path / "out/example.json").read_text())["study"] == "main"
 
 
 def test_a_run_with_another_budget_than_its_recipe_is_refused(analysed, tmp_path):
@@ -241,6 +257,4 @@ def test_a_run_with_another_budget_than_its_recipe_is_refused(analysed, tmp_path
 def test_study_main_stands_in_front_whatever_the_others_are_called():
     config = synthetic.config()
     renamed = config.model_copy(update={"studies": {"a_screen": config.studies["screen"], "main": config.studies["main"]}})
-    assert [study for study, _ in rl_arms(renamed)] == ["main"] * len(config.studies["main"].arms) + ["a_screen"] * len(
-        config.studies["screen"].arms
-    )
+    assert renamed.rl_studies() == ("main", "a_screen")

@@ -1,5 +1,6 @@
 """Claims against tables: the shipped claims on the synthetic run, and each rule on a made-up table."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -131,10 +132,43 @@ def test_bad_claims_are_refused_in_one_sentence(tmp_path):
         load_claims(path)
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"source": {"column": "valeu"}}, "claim a.b needs column valeu of seeds.csv, which has none; did you mean value?"),
+        ({"source": {"where": {"scop": "targets"}}}, "needs column scop of seeds.csv, which has none; did you mean scope?"),
+        ({"source": {"per": "off"}}, "needs column off of seeds.csv, which has none; did you mean of?"),
+        ({"rule": "effect"}, "needs column estimate of seeds.csv, which has none"),
+        ({"rule": "majority"}, "needs column n_seeds of seeds.csv, which has none"),
+        ({"source": {"column": "scope"}}, "claim a.b: column scope of seeds.csv holds no numbers"),
+    ],
+)
+def test_a_column_that_is_not_there_is_one_sentence(fields, said):
+    one = claim(fields.pop("rule", "constant"), 1, **fields)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        judged(one, [{"scope": "targets", "value": 1, "of": 2}])
+
+
+@pytest.mark.parametrize("text", ["claims: [", "source: 2026-01-01\nclaims: {2026-01-01: []}", "", "[1]", "\x00"])
+def test_a_file_that_holds_no_claims_is_one_sentence(tmp_path, text):
+    path = tmp_path / "claims.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"claims\.yaml") as error:
+        load_claims(path)
+    assert "\n" not in str(error.value)
+
+
+def test_rules_refuse_what_they_would_not_read():
+    with pytest.raises(ValueError, match="the rule no_significance reads p or p_holm of the table comparisons"):
+        claim("no_significance", 1.0, source={"table": "estimates", "column": "p"})
+    with pytest.raises(ValueError, match=r"the rule measure compares a mean as it is; leave out of and source\.per"):
+        claim("measure", 1.0, of=10, source={"error": "error"})
+
+
 def test_a_test_that_found_nothing_carries_what_it_could_have_found():
-    one = claim("no_significance", 1.0, source={"column": "p_holm"})
+    one = claim("no_significance", 1.0, source={"table": "comparisons", "column": "p_holm"})
     ours = judged(one, [{"p_holm": p, "needed": 9} for p in (1.0, 0.4, 0.8)])
     assert (ours.ours, ours.n, ours.verdict) == (0.4, 3, "replicated")
     assert ours.note == "significant only from 9 tasks on that one arm alone solves"
-    raw = judged(claim("no_significance", 1.0, source={"column": "p"}), [{"p": 0.04, "needed": 9}])
+    raw = judged(claim("no_significance", 1.0, source={"table": "comparisons", "column": "p"}), [{"p": 0.04, "needed": 9}])
     assert (raw.verdict, raw.note) == ("not replicated", "significant only from 6 tasks on that one arm alone solves")

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,10 @@ from scipy import stats
 from glint.analysis.vision import COLUMNS, analyse
 from glint.config.vision import VisionRecipe
 from glint.manifest import Manifest
+from glint.replication import COLUMNS as CLAIM_COLUMNS
 from glint.report.results import Results
 from glint.report.vision import planned, verdict
+from glint.report.vision_figures import images
 from glint.statistics.intervals import IMAGES_TOO, OVER_SEEDS
 from glint.tasks.digits import held_out
 from tests.report import synthetic
@@ -157,6 +160,71 @@ def test_unequal_budgets_are_refused(analysed, tmp_path, name):
 
     with pytest.raises(ValueError, match=r"arm faithful took .* updates on .* at unequal budgets they cannot be compared"):
         analysed_again(analysed, tmp_path, all_seeds)
+
+
+def with_arms(entries, *names):
+    """Add arms of these names that answer as arm faithful does."""
+    entries += [entry | {"arm": name} for name in names for entry in entries if (entry["study"], entry["arm"]) == ("vision", "faithful")]
+
+
+def config_with_arms(*names):
+    plan = json.loads(synthetic.config(resamples=10).model_dump_json())
+    plan["studies"]["vision"]["arms"] |= {name: {"vision": {"lr": 0.1 * place}} for place, name in enumerate(names, start=1)}
+    return type(synthetic.config()).model_validate_json(json.dumps(plan))
+
+
+def drawn(analysed, tmp_path, config, change):
+    """Return the figure of the images shown, after `change` to the manifest's entries."""
+    entries = json.loads((analysed / "results/manifest.json").read_text())
+    change(entries)
+    (tmp_path / "manifest.json").write_text(json.dumps(entries))
+    folder = shutil.copytree(analysed / "report", tmp_path / "report")
+    analyse(config, Manifest.load(tmp_path / "manifest.json"), folder)
+    (folder / "claims.csv").write_text(",".join(CLAIM_COLUMNS) + "\n")
+    return images(Results(folder, folder / "claims.csv"))
+
+
+def test_without_a_seed_that_all_arms_have_the_images_show_those_that_have_it(analysed, tmp_path):
+    def change(entries):
+        with_arms(entries, "third")
+        drop("faithful", 42)(entries)
+        drop("third", 43, 44, 45)(entries)
+
+    picture = drawn(analysed, tmp_path, config_with_arms("third"), change)
+    found = json.loads((tmp_path / "report/vision_images.json").read_text())
+    assert (found["seed"], set(found["shown"][0]["answers"])) == (43, {"faithful", "direct_patch"})
+    assert "arm faithful says" in picture
+    assert "arm third" not in picture
+
+
+def test_every_arm_answers_in_the_figure_of_images(analysed, tmp_path):
+    names = ("third", "fourth", "fifth")
+    picture = drawn(analysed, tmp_path, config_with_arms(*names), lambda entries: with_arms(entries, *names))
+    assert [picture.count(f"arm {name} says") for name in names] == [1, 1, 1]
+    assert len(re.findall("[✓✗]</text>", picture)) == 20 * 5
+
+
+def test_bytes_that_cannot_be_printed_are_shown_escaped(analysed, tmp_path):
+    path = tmp_path / "predictions.parquet"
+    frame = pd.read_parquet(analysed / "results/vision/faithful/seed-42/predictions.parquet")
+    frame.assign(predicted=frame["image"].map(lambda image: 4 + (0, 7, 10, 27, 60, 127, 128, 255)[image % 8])).to_parquet(path)
+    picture = drawn(analysed, tmp_path, synthetic.config(resamples=10), replaced("vision_predictions", path, seed=42))
+    ElementTree.fromstring(picture)
+    said = {one["answers"]["faithful"]["says"] for one in json.loads((tmp_path / "report/vision_images.json").read_text())["shown"]}
+    assert said <= {"\\x00", "\\x07", "\\n", "\\x1b", "<", "\\x7f", "\\x80", "\\xff"}
+    assert len(said) > 4
+
+
+def test_seeds_scored_on_other_images_are_refused_though_the_arms_agree(analysed, tmp_path):
+    def change(entries):
+        for entry in entries:
+            if (entry["study"], entry["seed"], entry["role"]) == ("vision", 44, "vision_predictions"):
+                frame = pd.read_parquet(entry["path"])
+                entry["path"] = str(tmp_path / f"{entry['arm']}.parquet")
+                frame.assign(digit=(frame["digit"] + 1) % 10).to_parquet(entry["path"])
+
+    with pytest.raises(ValueError, match="were scored on other images"):
+        analysed_again(analysed, tmp_path, change)
 
 
 def test_scores_of_other_images_are_refused(analysed, tmp_path):

@@ -63,6 +63,12 @@ def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
+def test_a_p_that_only_reaches_the_level_is_not_significant():
+    level = 2 / 2**5
+    assert discordant_needed(level, 1) == 6
+    assert mcnemar([False] * 5, [True] * 5).p == level
+
+
 @pytest.mark.parametrize(("comparisons", "needed"), [(1, 6), (2, 7), (7, 9)])
 def test_fewer_tasks_than_needed_are_never_significant(comparisons, needed):
     def best(tasks):
@@ -70,4 +76,4 @@ def test_fewer_tasks_than_needed_are_never_significant(comparisons, needed):
         return holm([found, *[1.0] * (comparisons - 1)])[0]
 
     assert discordant_needed(0.05, comparisons) == needed
-    assert best(needed) <= 0.05 < best(needed - 1)
+    assert best(needed) < 0.05 <= best(needed - 1)

@@ -15,8 +15,7 @@ def text(config: Config, reports: Path) -> str:
     if not (reports / "estimates.csv").exists():
         return ""
     estimates, contrasts, vision = (_rows(reports / f"{name}.csv") for name in ("estimates", "contrasts", "vision_contrasts"))
-    rl = [study for study, plan in config.studies.items() if plan.kind == "rl"]
-    lines = [*(line for study in rl for line in _arms(config, study, estimates)), *_contrasts(contrasts), *_vision(vision)]
+    lines = [*(line for study in config.rl_studies() for line in _arms(config, study, estimates)), *_contrasts(contrasts), *_vision(vision)]
     return "\n".join([*lines, f"Report: {reports / 'report.html'}"])
 
 
@@ -31,7 +30,7 @@ def _contrasts(rows: list[dict[str, str]]) -> Iterator[str]:
         yield (
             f"{row['study']}, {row['contrast']} at step {row['step']}: byte_accuracy on held-out structures, {row['arm']} "
             f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
-            f"difference {_points(row)} points [{_points(row, 'low')}, {_points(row, 'high')}], {row['n_seeds']} seeds"
+            f"difference {_interval(row)}"
         )
 
 
@@ -40,21 +39,25 @@ def _vision(rows: list[dict[str, str]]) -> Iterator[str]:
         yield (
             f"{row['study']}, {row['contrast']} at step {row['step']}: digits named on held-out images, {row['arm']} "
             f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
-            f"difference {_points(row)} points [{_points(row, 'low')}, {_points(row, 'high')}], {row['n_seeds']} seeds"
+            f"difference {_interval(row)}"
         )
 
 
 def _arms(config: Config, study: str, rows: list[dict[str, str]]) -> Iterator[str]:
-    metric = config.studies[study].analysis.metric
+    metric = config.studies[study].analysis.outcome
     for arm in config.studies[study].in_order():
         stop = resolve(config, study, arm).evaluation.stops[0]
         wanted = {"study": study, "arm": arm, "metric": metric, "stop": stop, "scope": "targets"}
         found = {row["phase"]: row for row in rows if wanted.items() <= row.items() and row["method"].endswith(WITHIN_FAMILIES)}
         before, after, gain = (found[phase] for phase in ("before", "after", "gain"))
-        yield (
-            f"{study}, {arm}: {metric} on the target families {_share(before)} -> {_share(after)}, "
-            f"gain {_points(gain)} points [{_points(gain, 'low')}, {_points(gain, 'high')}], {gain['n_seeds']} seeds"
-        )
+        yield (f"{study}, {arm}: {metric} on the target families {_share(before)} -> {_share(after)}, gain {_interval(gain)}")
+
+
+def _interval(row: dict[str, str]) -> str:
+    """Return a difference with its interval, which one seed cannot give."""
+    if row["n_seeds"] == "1":
+        return f"{_points(row)} points, no interval from 1 seed"
+    return f"{_points(row)} points [{_points(row, 'low')}, {_points(row, 'high')}], {row['n_seeds']} seeds"
 
 
 def _share(row: dict[str, str], column: str = "estimate") -> str:
