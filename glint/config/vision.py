@@ -82,7 +82,7 @@ class VisionRecipe(Strict):
         widest = max(self.digit_height, self.digit_width) + 2 * self.shift
         if widest > SIDE:
             raise ValueError(f"digit_height or digit_width, with shift {self.shift} on both sides, takes {widest} of {SIDE} pixels")
-        if self.digit_height <= 3 * self.stroke or self.digit_width <= 2 * self.stroke:
+        if self.digit_height < 3 * self.stroke + 2 or self.digit_width <= 2 * self.stroke:  # a gap above and below the segment across
             raise ValueError(f"stroke {self.stroke} closes a digit of {self.digit_height} x {self.digit_width} pixels")
         return self
 

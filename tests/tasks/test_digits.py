@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from glint.config.vision import VisionRecipe
 from glint.tasks.digits import LIT, held_out, stencils, training_batch
@@ -45,6 +46,15 @@ def test_digits_differ_in_the_segments_that_displays_light():
     codes = [sum(1 << "abcdefg".index(name) for name in names) for names in LIT]
     assert codes == [0x3F, 0x06, 0x5B, 0x4F, 0x66, 0x6D, 0x7D, 0x07, 0x7F, 0x6F]
     assert len({stencil.tobytes() for stencil in stencils(PLAN)}) == 10
+
+
+@pytest.mark.parametrize("stroke", range(1, 10))
+def test_the_smallest_digits_that_a_stroke_leaves_open_still_differ(stroke):
+    size = {"stroke": stroke, "shift": 0, "digit_height": 3 * stroke + 2, "digit_width": 2 * stroke + 1}
+    assert len({stencil.tobytes() for stencil in stencils(VisionRecipe(**size))}) == 10
+    for name in ("digit_height", "digit_width"):
+        with pytest.raises(ValidationError, match=f"stroke {stroke} closes a digit"):
+            VisionRecipe(**(size | {name: size[name] - 1}))
 
 
 def test_an_image_is_its_shifted_digit_in_one_colour_under_noise():
