@@ -216,6 +216,14 @@ def test_seeds_that_share_a_start_share_its_jobs_and_those_of_other_studies():
     assert shared.jobs[own[1]["rl"]].sources == {stage: main[stage] for stage in ("corpus", "pretrain", "select")}
 
 
+def test_what_studies_and_arms_share_stands_first_under_the_arm_in_front():
+    aside = {"question": "Which?", "arms": {"standard": {}}, "seeds": [1], "start_seed": 42}
+    main = BASE["studies"]["main"] | {"arms": {"published": {}, "control": {"rl": {"shuffle_rewards": True}}}}
+    shared = Plan(load(BASE | {"studies": {"aside": aside, "main": main}})).manifest()
+    first = next(entry for entry in shared if entry["role"] == "pretrain_metrics" and entry["path"].endswith("seed-42/metrics.jsonl"))
+    assert (first["study"], first["arm"], first["seed"]) == ("main", "published", 42)
+
+
 def test_a_run_from_the_start_of_another_seed_is_another_job_than_one_from_its_own():
     def rl(start):
         of = plan(seeds=[7], start_seed=start)

@@ -67,10 +67,13 @@ class Plan:
     def __init__(self, config: Config):
         self.config = config
         self.jobs: dict[Id, Job] = {}
+        # As reports list them: what runs share stands under the first of them in every table.
+        rl = config.rl_studies()
+        in_order = [(name, config.studies[name]) for name in (*rl, *sorted(config.studies.keys() - set(rl)))]
         self.runs = [
             Run(study, arm, seed, self._add_run(_steps(plan, resolve(config, study, arm), seed)))
-            for study, plan in sorted(config.studies.items())
-            for arm in sorted(plan.arms)
+            for study, plan in in_order
+            for arm in plan.in_order()
             for seed in sorted(plan.seeds)
         ]
 
