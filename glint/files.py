@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,11 @@ def read_parquet(path: Path) -> "pandas.DataFrame":
         return pandas.read_parquet(path)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(f"{path} is not a whole Parquet file ({error}); delete it and run again") from error
+
+
+def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Write records as JSON lines, whole or not at all."""
+    write_text(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def write_parquet(path: Path, table: "pandas.DataFrame") -> None:

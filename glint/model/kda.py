@@ -163,12 +163,11 @@ class KimiDeltaAttention(nn.Module):
         """Add one position a row to `state` in place and return its output [R, D]."""
         inputs = torch.cat([state.inputs_BJX, product(h_RD, self.qkv)[:, None]], 1)
         q, k, v = self._split(silu((inputs.float() * self.convolution.t()).sum(1)))
-        beta_RH = product(h_RD, self.beta).float().sigmoid()
+        g_RHK, beta_RH = self._log_decay(h_RD), product(h_RD, self.beta).float().sigmoid()
+        attended_R1HV, s_BHKV = recurrent(q[:, None], k[:, None], v[:, None], g_RHK[:, None], beta_RH[:, None], state.s_BHKV)
         state.inputs_BJX.copy_(inputs[:, 1:])
-        state.s_BHKV.mul_(self._log_decay(h_RD).exp()[..., None])
-        change_RHV = beta_RH[..., None] * (v - _read(state.s_BHKV, k))
-        state.s_BHKV.addcmul_(k[..., None], change_RHV[..., None, :])
-        return self._output(_read(state.s_BHKV, q), h_RD)
+        state.s_BHKV.copy_(s_BHKV)
+        return self._output(attended_R1HV[:, 0], h_RD)
 
     def _attend(self, x_NX: Tensor, g_NHK: Tensor, beta_NH: Tensor, span: Span, before: KDAState) -> tuple[Tensor, KDAState]:
         """Return the attended values of the span's tokens and the state after its rows, whose state before was `before`."""

@@ -126,7 +126,7 @@ class SingleStream:
     """The usual residual stream: nothing to learn."""
 
     def __init__(self, recipe: ModelRecipe) -> None:
-        self.recipe = recipe
+        """All residuals are made alike; this one has no sizes."""
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return nothing."""

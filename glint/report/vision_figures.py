@@ -10,13 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
+from glint.config.vision import SIDE
 from glint.report.results import Results
 from glint.report.svg import FIRST, INK, SECOND, THIRD, drawing, to_svg
+from glint.tasks.digits import DIGITS
 
 NONE = "This run has 0 vision studies."
 ARMS = ((FIRST, "o"), (SECOND, "s"), (THIRD, "^"))
 COLUMNS = 5
-CHANCE = 0.1
+CHANCE = 1 / DIGITS
 """Share of held-out images that a guess names: each digit is there equally often."""
 
 
@@ -87,6 +89,4 @@ def _verdict(answer: dict[str, Any]) -> str:
 
 def _pixels(text: str) -> NDArray[np.uint8]:
     """Return an image [H, W, C] from the bytes of its pixels in base64."""
-    values = np.frombuffer(base64.b64decode(text), dtype=np.uint8)
-    side = int((len(values) / 3) ** 0.5)
-    return values.reshape(side, side, 3)
+    return np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(SIDE, SIDE, 3)

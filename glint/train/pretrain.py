@@ -1,7 +1,6 @@
 """Next-byte pretraining of one seed from random weights."""
 
 import itertools
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from glint.config.pretraining import PretrainJob
 from glint.device import peak_mib, prepare
-from glint.files import write_json, write_text
+from glint.files import write_json, write_lines
 from glint.model import checkpoint
 from glint.model.decoder import Decoder, count_parameters
 from glint.model.moe import balance_loss
@@ -133,7 +132,7 @@ def pretrain(job: PretrainJob, tokens: Path, out: Path, state: Path, save_every:
 
 def write_record(trainer: Pretrainer, out: Path) -> None:
     """Write the metrics of every step and the receipt to the folder `out`."""
-    write_text(out / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in trainer.metrics))
+    write_lines(out / "metrics.jsonl", trainer.metrics)
     parameters = {"total": count_parameters(trainer.model), "active": count_parameters(trainer.model, active=True)}
     facts = {"parameters": parameters, "real_tokens": trainer.real_tokens, "peak_mib": round(peak_mib(trainer.device), 1)}
     write_json(out / "receipt.json", receipt(trainer.device, trainer.dtype, trainer.seconds, **facts))

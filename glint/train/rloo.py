@@ -5,7 +5,6 @@ masks control ids only while sampling; divides by length; ends a sample as soon 
 """
 
 import copy
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from torch.nn.utils import clip_grad_norm_
 from glint.asking import Task, judged, read_tasks
 from glint.config.rl import RLJob, RLRecipe
 from glint.device import peak_mib, prepare
-from glint.files import read_json, read_parquet, write_json, write_parquet, write_text
+from glint.files import read_json, read_parquet, write_json, write_lines, write_parquet
 from glint.generate import Completion, draw_uniforms, generate
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
@@ -268,7 +267,7 @@ def train(
 
 
 def _finish(trainer: GroupTrainer, out: Path) -> None:
-    write_text(out / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in trainer.metrics))
+    write_lines(out / "metrics.jsonl", trainer.metrics)
     write_parquet(out / "rollouts.parquet", pd.DataFrame(trainer.rollouts))
     trained = sum(parameter.numel() for parameter in trainer.policy.trainable().values())
     facts = {"trainable_parameters": trained, "peak_mib": round(peak_mib(trainer.device), 1)}

@@ -4,7 +4,6 @@ Shape suffixes: B images, H rows, W columns, C colour channels, V vocabulary.
 A run takes seconds, so it keeps no state; killed, it starts anew.
 """
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from glint.config.vision import VisionJob
 from glint.device import peak_mib, prepare
-from glint.files import write_json, write_parquet, write_text
+from glint.files import write_json, write_lines, write_parquet
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
 from glint.model.vision import VisionLanguageModel, count_all, with_image_ids
@@ -118,7 +117,7 @@ def train(job: VisionJob, start: Path | None, out: Path) -> None:
             predictions += trainer.score(images)
         progress.report(trainer.step, f"loss {trainer.metrics[-1]['loss']:.4f}")
     write_parquet(out / "predictions.parquet", pd.DataFrame(predictions).assign(seed=job.seed, path=plan.path))
-    write_text(out / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in trainer.metrics))
+    write_lines(out / "metrics.jsonl", trainer.metrics)
     write_json(out / "receipt.json", _receipt(trainer, start))
 
 

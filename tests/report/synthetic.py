@@ -10,6 +10,7 @@ import yaml
 
 from glint.config.tree import Config
 from glint.config.vision import VisionRecipe
+from glint.manifest import Manifest
 from glint.randomness import rng as generator
 from glint.tasks.corpus import draw_cases
 from glint.tasks.digits import held_out
@@ -363,3 +364,23 @@ def write(root: Path, missing=()):
     manifest = root / "manifest.json"
     manifest.write_text(json.dumps(entries))
     return manifest
+
+
+def analysed_again(analyse, analysed, out, change):
+    """Call `analyse` with `change` made to the entries of the manifest of the run `analysed`; return the folder `out`."""
+    entries = json.loads((analysed / "results/manifest.json").read_text())
+    change(entries)
+    (out / "manifest.json").write_text(json.dumps(entries))
+    analyse(config(resamples=10), Manifest.load(out / "manifest.json"), out / "report")
+    return out
+
+
+def drop(study, arm, *seeds):
+    """Return a change that takes the files of some seeds of one arm away."""
+
+    def change(entries):
+        for entry in entries:
+            if (entry["study"], entry["arm"]) == (study, arm) and entry["seed"] in seeds:
+                entry["path"] = None
+
+    return change

@@ -1,6 +1,5 @@
 """The tables, figures and section of the pretraining studies, against the synthetic scores averaged plainly."""
 
-import json
 import re
 import shutil
 
@@ -129,26 +128,8 @@ def test_baselines_by_hand():
     }
 
 
-def analysed_again(analysed, out, change):
-    """Analyse the synthetic pretraining study with `change` made to the manifest's entries; return the folder."""
-    entries = json.loads((analysed / "results/manifest.json").read_text())
-    change(entries)
-    (out / "manifest.json").write_text(json.dumps(entries))
-    analyse(synthetic.config(resamples=10), Manifest.load(out / "manifest.json"), out / "report")
-    return out
-
-
-def drop(arm, *seeds):
-    def change(entries):
-        for entry in entries:
-            if (entry["study"], entry["arm"]) == ("expressions", arm) and entry["seed"] in seeds:
-                entry["path"] = None
-
-    return change
-
-
 def test_a_missing_seed_is_a_row_and_leaves_its_pairs(analysed, tmp_path):
-    again = analysed_again(analysed, tmp_path, drop("blocked", 42, 45))
+    again = synthetic.analysed_again(analyse, analysed, tmp_path, synthetic.drop("expressions", "blocked", 42, 45))
     assert table(again, "expressions", arm="blocked", status="missing")["seed"].tolist() == [42, 45]
     assert set(table(again, "contrasts", contrast="order")["n_seeds"]) == {8}
     assert set(table(again, "contrasts", contrast="diversity")["n_seeds"]) == {10}
@@ -157,14 +138,14 @@ def test_a_missing_seed_is_a_row_and_leaves_its_pairs(analysed, tmp_path):
 
 def test_an_arm_without_seeds_or_without_a_pair_is_an_error(analysed, tmp_path):
     with pytest.raises(ValueError, match="study expressions, arm blocked: no seed has results"):
-        analysed_again(analysed, tmp_path, drop("blocked", *SEEDS))
+        synthetic.analysed_again(analyse, analysed, tmp_path, synthetic.drop("expressions", "blocked", *SEEDS))
 
     def split(entries):
-        drop("diverse", *SEEDS[:5])(entries)
-        drop("blocked", *SEEDS[5:])(entries)
+        synthetic.drop("expressions", "diverse", *SEEDS[:5])(entries)
+        synthetic.drop("expressions", "blocked", *SEEDS[5:])(entries)
 
     with pytest.raises(ValueError, match="arms diverse and blocked have no complete seed in common"):
-        analysed_again(analysed, tmp_path, split)
+        synthetic.analysed_again(analyse, analysed, tmp_path, split)
     assert not (tmp_path / "report").exists()
 
 
@@ -178,7 +159,7 @@ def test_scores_of_other_examples_are_refused(analysed, tmp_path):
                 entry["path"] = str(path)
 
     with pytest.raises(ValueError, match=r"scores.parquet holds scores of other examples than .*: they cannot be compared"):
-        analysed_again(analysed, tmp_path, swap)
+        synthetic.analysed_again(analyse, analysed, tmp_path, swap)
 
 
 def test_without_a_pretraining_study_the_tables_are_headers(tmp_path):

@@ -99,26 +99,8 @@ def test_the_images_shown_follow_the_rule_and_are_those_of_the_recipe(analysed):
         assert answer["probability"] == pytest.approx(np.exp(row["log_prob"]), abs=1e-4)
 
 
-def analysed_again(analysed, out, change):
-    """Analyse the synthetic vision studies with `change` made to the manifest's entries; return the folder."""
-    entries = json.loads((analysed / "results/manifest.json").read_text())
-    change(entries)
-    (out / "manifest.json").write_text(json.dumps(entries))
-    analyse(synthetic.config(resamples=10), Manifest.load(out / "manifest.json"), out / "report")
-    return out
-
-
-def drop(arm, *seeds):
-    def change(entries):
-        for entry in entries:
-            if (entry["study"], entry["arm"]) == ("vision", arm) and entry["seed"] in seeds:
-                entry["path"] = None
-
-    return change
-
-
 def test_a_missing_seed_is_a_row_and_leaves_its_pair(analysed, tmp_path):
-    again = analysed_again(analysed, tmp_path, drop("faithful", 42))
+    again = synthetic.analysed_again(analyse, analysed, tmp_path, synthetic.drop("vision", "faithful", 42))
     assert table(again, "vision", status="missing")[["arm", "seed"]].values.tolist() == [["faithful", 42]]
     assert set(table(again, "vision_contrasts", study="vision")["n_seeds"]) == {3}
     assert json.loads((again / "report/vision_images.json").read_text())["seed"] == 43
@@ -126,14 +108,14 @@ def test_a_missing_seed_is_a_row_and_leaves_its_pair(analysed, tmp_path):
 
 def test_an_arm_without_seeds_or_without_a_pair_is_an_error(analysed, tmp_path):
     with pytest.raises(ValueError, match="study vision, arm faithful: no seed has results"):
-        analysed_again(analysed, tmp_path, drop("faithful", *SEEDS))
+        synthetic.analysed_again(analyse, analysed, tmp_path, synthetic.drop("vision", "faithful", *SEEDS))
 
     def split(entries):
-        drop("faithful", 42, 43)(entries)
-        drop("direct_patch", 44, 45)(entries)
+        synthetic.drop("vision", "faithful", 42, 43)(entries)
+        synthetic.drop("vision", "direct_patch", 44, 45)(entries)
 
     with pytest.raises(ValueError, match="arms faithful and direct_patch have no complete seed in common"):
-        analysed_again(analysed, tmp_path, split)
+        synthetic.analysed_again(analyse, analysed, tmp_path, split)
     assert not (tmp_path / "report").exists()
 
 
@@ -152,14 +134,14 @@ def test_unequal_budgets_are_refused(analysed, tmp_path, name):
         receipt = json.loads((analysed / f"results/vision/faithful/seed-{seed}/receipt.json").read_text())
         (tmp_path / f"{seed}.json").write_text(json.dumps(receipt | {name: receipt[name] * 2}))
     with pytest.raises(ValueError, match="arm faithful: its seeds were trained for unequal numbers of updates or images"):
-        analysed_again(analysed, tmp_path, replaced("vision_receipt", tmp_path / "44.json"))
+        synthetic.analysed_again(analyse, analysed, tmp_path, replaced("vision_receipt", tmp_path / "44.json"))
 
     def all_seeds(entries):
         for seed in SEEDS:
             replaced("vision_receipt", tmp_path / f"{seed}.json", seed)(entries)
 
     with pytest.raises(ValueError, match=r"arm faithful took .* updates on .* at unequal budgets they cannot be compared"):
-        analysed_again(analysed, tmp_path, all_seeds)
+        synthetic.analysed_again(analyse, analysed, tmp_path, all_seeds)
 
 
 def with_arms(entries, *names):
@@ -187,8 +169,8 @@ def drawn(analysed, tmp_path, config, change):
 def test_without_a_seed_that_all_arms_have_the_images_show_those_that_have_it(analysed, tmp_path):
     def change(entries):
         with_arms(entries, "third")
-        drop("faithful", 42)(entries)
-        drop("third", 43, 44, 45)(entries)
+        synthetic.drop("vision", "faithful", 42)(entries)
+        synthetic.drop("vision", "third", 43, 44, 45)(entries)
 
     picture = drawn(analysed, tmp_path, config_with_arms("third"), change)
     found = json.loads((tmp_path / "report/vision_images.json").read_text())
@@ -224,7 +206,7 @@ def test_seeds_scored_on_other_images_are_refused_though_the_arms_agree(analysed
                 frame.assign(digit=(frame["digit"] + 1) % 10).to_parquet(entry["path"])
 
     with pytest.raises(ValueError, match="were scored on other images"):
-        analysed_again(analysed, tmp_path, change)
+        synthetic.analysed_again(analyse, analysed, tmp_path, change)
 
 
 def test_scores_of_other_images_are_refused(analysed, tmp_path):
@@ -232,7 +214,7 @@ def test_scores_of_other_images_are_refused(analysed, tmp_path):
     frame = pd.read_parquet(path)
     frame.assign(digit=(frame["digit"] + 1) % 10).to_parquet(path)
     with pytest.raises(ValueError, match="arms faithful and direct_patch were scored on other images"):
-        analysed_again(analysed, tmp_path, replaced("vision_predictions", path))
+        synthetic.analysed_again(analyse, analysed, tmp_path, replaced("vision_predictions", path))
 
 
 def test_without_a_vision_study_the_tables_hold_nothing(tmp_path):
