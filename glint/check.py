@@ -20,8 +20,8 @@ from glint.config.load import load
 from glint.config.model import PRESETS, ModelRecipe
 from glint.config.tree import resolve
 from glint.model import checkpoint
-from glint.model.decoder import Decoder, count_parameters
-from glint.model.layout import Layout
+from glint.model.decoder import Decoder, Hidden, count_parameters
+from glint.model.layout import Indexing, Layout
 from glint.randomness import torch_generator
 from glint.tasks.tokenizer import encode
 from glint.train.batches import IGNORED, next_token_batch
@@ -57,6 +57,8 @@ def spread(recipe: ModelRecipe) -> Decoder:
         for name, parameter in model.named_parameters():
             noise = torch.empty(parameter.shape).normal_(generator=generator)
             parameter.copy_(1 + 0.2 * noise if name.endswith("norm") else noise if parameter.dim() == 1 else noise * recipe.width**-0.5)
+        for buffer in model.buffers():
+            buffer.normal_(generator=generator)
     return model
 
 
@@ -109,12 +111,13 @@ def check_causality(recipe: ModelRecipe) -> str:
     return f"largest change {worst:.0e}"
 
 
-def start_loss(model: Decoder, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy of random targets, and the experts' usage [L, E]."""
+def start_loss(model: Decoder, rows: list[list[int]]) -> tuple[Tensor, Hidden]:
+    """Return the mean cross-entropy of random targets, and the pass that gave it."""
     generator = torch_generator(0, "check", "targets")
-    hidden = model(torch.tensor([token for row in rows for token in row]), Layout(tuple(map(len, rows))))
+    ids, layout = torch.tensor([token for row in rows for token in row]), Layout(tuple(map(len, rows)))
+    hidden = model(ids, layout, indexing=Indexing(divergences=[]))
     targets = torch.randint(model.recipe.vocabulary, (len(hidden.final_ND),), generator=generator)
-    return cross_entropy(model.logits(hidden.final_ND), targets), hidden.usage_LE
+    return cross_entropy(model.logits(hidden.final_ND), targets), hidden
 
 
 def check_loss(recipe: ModelRecipe) -> str:
@@ -137,7 +140,7 @@ def without_influence(recipe: ModelRecipe) -> set[str]:
         names |= {"blocks.0.read_logits", f"blocks.{recipe.layers - 1}.write_logits"}
         if recipe.streams == 1:
             names |= {f"blocks.{layer}.{kind}_logits" for layer in range(recipe.layers) for kind in ("read", "write")}
-    if recipe.ffn == "moe" and recipe.top_k == 1:
+    if recipe.ffn == "moe" and recipe.top_k == 1:  # a sigmoid's weight is divided by the sum of those chosen: by itself
         names |= {f"blocks.{layer}.router" for layer in range(recipe.layers)}
     return names
 
@@ -145,9 +148,9 @@ def without_influence(recipe: ModelRecipe) -> set[str]:
 def reached(recipe: ModelRecipe, name: str, gradient: Tensor, usage_LE: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield the parts of a gradient that must not be zero: of experts one by one those that some token was sent to."""
     _, _, leaf = name.rpartition(".")
-    if recipe.ffn == "moe" and leaf in ("up", "down"):
-        layer = int(name.split(".")[1])
-        used = [*usage_LE[layer].nonzero().flatten().tolist(), recipe.experts]
+    layer = int(name.split(".")[1]) if name.startswith("blocks.") else None
+    if layer is not None and leaf in ("up", "down") and recipe.feed_forward(layer) != "dense":
+        used = [*usage_LE[layer - recipe.dense_layers].nonzero().flatten().tolist(), recipe.experts]
         yield from ((f"{name}[{expert}]", gradient[expert]) for expert in used)
     elif name not in without_influence(recipe):
         yield name, gradient
@@ -156,13 +159,13 @@ def reached(recipe: ModelRecipe, name: str, gradient: Tensor, usage_LE: Tensor) 
 def check_gradients(recipe: ModelRecipe) -> str:
     """Every parameter that can have an influence has a finite gradient that is not zero."""
     model = fresh(recipe)
-    loss, usage_LE = start_loss(model, random_rows(recipe, (64, 64, 32)))
-    loss.backward()
+    loss, hidden = start_loss(model, random_rows(recipe, (64, 64, 32)))
+    (loss + hidden.divergence).backward()
     for name, parameter in model.named_parameters():
         require(parameter.grad is not None, f"{name} has no gradient")
         assert parameter.grad is not None
         require(bool(torch.isfinite(parameter.grad).all()), f"the gradient of {name} is not finite")
-        for part, gradient in reached(recipe, name, parameter.grad, usage_LE):
+        for part, gradient in reached(recipe, name, parameter.grad, hidden.usage_LE):
             require(bool(gradient.any()), f"the gradient of {part} is zero")
     skipped = without_influence(recipe)
     return f"{len(list(model.parameters()))} tensors" + (f", {len(skipped)} without influence" if skipped else "")

@@ -42,6 +42,8 @@ class PretrainingRecipe(Strict):
     """Largest gradient norm."""
     balance_weight: Weight = 0.01
     """Weight of the router's balance loss."""
+    dense_steps: Natural = 20
+    """First steps, in which indexed attention sees all positions while its indexer learns by a loss of its own; then those it chooses."""
     first_checkpoint: Positive = 60
     """First step that is kept as a candidate start of RL."""
     checkpoint_every: Positive = 20

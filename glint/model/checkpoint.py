@@ -18,13 +18,13 @@ WEIGHTS = "model.safetensors"
 
 
 def save(model: Decoder, folder: Path, *, base: Path | None = None) -> None:
-    """Write all parameters of `model` to `folder`; with `base`, only the trainable ones and the hash of the base's weights.
+    """Write all tensors of `model` to `folder`; with `base`, only the trainable ones and the hash of the base's weights.
 
     A block's matrices are written in the dtype that the model multiplies them in: half the size in bf16, the same completions.
     """
-    named = model.named_parameters() if base is None else model.trainable().items()
+    named = model.state_dict() if base is None else model.trainable()
     narrow = model.matrix_names
-    stored = {name: parameter.detach().to(model.dtype if name in narrow else parameter.dtype) for name, parameter in named}
+    stored = {name: tensor.detach().to(model.dtype if name in narrow else tensor.dtype) for name, tensor in named.items()}
     tensors = {name: tensor.cpu().contiguous() for name, tensor in stored.items()}
     with replacing(folder / WEIGHTS) as temporary:
         try:
@@ -68,16 +68,16 @@ def _config(folder: Path) -> dict[str, Any]:
 def _fill(model: Decoder, folder: Path, config: dict[str, Any], *, complete: bool) -> None:
     path = folder / WEIGHTS
     tensors = _read(path)
-    parameters = dict(model.named_parameters())
-    wrong = [name for name, tensor in tensors.items() if name not in parameters or parameters[name].shape != tensor.shape]
-    missing = sorted(set(parameters) - set(tensors)) if complete else []
+    own = model.state_dict()
+    wrong = [name for name, tensor in tensors.items() if name not in own or own[name].shape != tensor.shape]
+    missing = sorted(set(own) - set(tensors)) if complete else []
     if wrong or missing:
         raise ValueError(f"{path} does not fit its config.json: {', '.join((wrong + missing)[:3])}")
     with torch.no_grad():
         for name, tensor in tensors.items():
             if not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"{path} holds a value that is not finite, in {name}")
-            parameters[name].copy_(tensor)
+            own[name].copy_(tensor)
     if sha256(path) != config.get("sha256"):
         raise ValueError(f"{path} is not what its config.json was written for (the hashes differ); delete {folder} and run again")
 

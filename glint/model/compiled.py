@@ -122,21 +122,43 @@ def sparse_attention(qkv_NX: Tensor, rows: Rows, heads: int, window: int, stride
     return _SparseAttention.apply(qkv_NX, rows, heads, window, stride)
 
 
-class _Experts:
-    """The slots of the tokens: sorted by expert, a multiple of `row_block` for each, the idle ones holding token 0."""
+class _Choice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits_NE: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+        experts_NJ = torch.empty(len(logits_NE), top_k, dtype=torch.int64)
+        weights_NJ = torch.empty(len(logits_NE), top_k)
+        kernels.choose_experts(array(logits_NE), array(experts_NJ), array(weights_NJ))
+        ctx.save_for_backward(weights_NJ, experts_NJ)
+        ctx.shape, ctx.dtype = logits_NE.shape, logits_NE.dtype
+        ctx.mark_non_differentiable(experts_NJ)
+        return weights_NJ, experts_NJ
 
-    def __init__(self, logits_NE: Tensor, top_k: int) -> None:
-        tokens, experts = logits_NE.shape
-        self.experts_NJ = np.empty((tokens, top_k), np.int64)
-        self.weights_NJ = np.empty((tokens, top_k), np.float32)
-        kernels.choose_experts(array(logits_NE), self.experts_NJ, self.weights_NJ)
-        self.counts_E = np.bincount(self.experts_NJ.ravel(), minlength=experts)
-        block = row_block(logits_NE.dtype)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_weights_NJ: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        grad_logits_NE = torch.zeros(ctx.shape)
+        weights_NJ, experts_NJ = ctx.saved_tensors
+        given = (array(grad_weights_NJ.contiguous()), array(weights_NJ), array(experts_NJ))
+        kernels.choose_experts_backward(*given, array(grad_logits_NE))
+        return grad_logits_NE.to(ctx.dtype), None
+
+
+def route(logits_NE: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+    """Return the softmax over the `top_k` largest logits of each token, and their experts, [N, k] each."""
+    return _Choice.apply(logits_NE, top_k)
+
+
+class _Experts:
+    """The slots of the tokens: sorted by expert, a multiple of `block` for each, the idle ones holding token 0."""
+
+    def __init__(self, experts_NJ: Tensor, count: int, block: int) -> None:
+        chosen_NJ = array(experts_NJ)
+        self.counts_E = np.bincount(chosen_NJ.ravel(), minlength=count)
         ends_E = np.cumsum((self.counts_E + block - 1) // block * block)
         self.firsts_E = np.concatenate([[0], ends_E[:-1]])
-        self.slots_NJ = np.empty((tokens, top_k), np.int64)
+        self.slots_NJ = np.empty_like(chosen_NJ)
         self.tokens_S = np.zeros(ends_E[-1], np.int64)
-        kernels.place_by_expert(self.experts_NJ, self.firsts_E, self.slots_NJ, self.tokens_S)
+        kernels.place_by_expert(chosen_NJ, self.firsts_E, self.slots_NJ, self.tokens_S)
         self.pieces = _pieces(self.firsts_E.tolist(), ends_E.tolist())
 
     def clear_idle(self, x_SD: Tensor) -> None:
@@ -155,11 +177,11 @@ def _pieces(firsts: Sequence[int], ends: Sequence[int]) -> list[tuple[int, slice
     ]
 
 
-def _pass_expert(x_ND: Tensor, up_DF: Tensor, down_FD: Tensor, gate_value_NF: Tensor, y_ND: Tensor) -> None:
+def _pass_expert(x_ND: Tensor, up_DF: Tensor, down_FD: Tensor, limit: np.float32, gate_value_NF: Tensor, y_ND: Tensor) -> None:
     """Write gates and values, and what the expert gives."""
     torch.mm(x_ND, up_DF, out=gate_value_NF)
     product_NF = x_ND.new_empty(len(x_ND), len(down_FD))
-    kernels.gate(array(gate_value_NF), array(product_NF))
+    kernels.gate(array(gate_value_NF), limit, array(product_NF))
     torch.mm(product_NF, down_FD, out=y_ND)
 
 
@@ -187,31 +209,33 @@ class _WeightGradient:
 
 class _Mixture(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, residual_ND: Tensor, x_ND: Tensor, up: Tensor, down: Tensor, logits_NE: Tensor, experts: _Experts) -> Tensor:
+    def forward(
+        ctx: Any, residual_ND: Tensor, x_ND: Tensor, up: Tensor, down: Tensor, weights_NJ: Tensor, experts: _Experts, limit: np.float32
+    ) -> Tensor:
         x_SD = x_ND.index_select(0, torch.from_numpy(experts.tokens_S))
         width = up.shape[2]
         gate_value_NF, gate_value_SF = x_ND.new_empty(len(x_ND), width), x_ND.new_empty(len(x_SD), width)
         shared_ND, y_SD = torch.empty_like(x_ND), torch.empty_like(x_SD)
         for expert, rows in experts.pieces:
-            _pass_expert(x_SD[rows], up[expert], down[expert], gate_value_SF[rows], y_SD[rows])
+            _pass_expert(x_SD[rows], up[expert], down[expert], limit, gate_value_SF[rows], y_SD[rows])
         for _, rows in _pieces([0], [len(x_ND)]):
-            _pass_expert(x_ND[rows], up[-1], down[-1], gate_value_NF[rows], shared_ND[rows])
+            _pass_expert(x_ND[rows], up[-1], down[-1], limit, gate_value_NF[rows], shared_ND[rows])
         out_ND = torch.empty_like(residual_ND)
-        kernels.combine(array(residual_ND), array(shared_ND), array(y_SD), experts.weights_NJ, experts.slots_NJ, array(out_ND))
-        ctx.experts, ctx.router_shape = experts, logits_NE.shape
-        ctx.save_for_backward(x_ND, x_SD, up, down, gate_value_NF, gate_value_SF, y_SD)
+        kernels.combine(array(residual_ND), array(shared_ND), array(y_SD), array(weights_NJ), experts.slots_NJ, array(out_ND))
+        ctx.experts, ctx.limit = experts, limit
+        ctx.save_for_backward(x_ND, x_SD, up, down, weights_NJ, gate_value_NF, gate_value_SF, y_SD)
         return out_ND
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor | None, ...]:
-        x_ND, x_SD, up, down, gate_value_NF, gate_value_SF, y_SD = ctx.saved_tensors
+        x_ND, x_SD, up, down, weights_NJ, gate_value_NF, gate_value_SF, y_SD = ctx.saved_tensors
         experts: _Experts = ctx.experts
         grad_ND = grad_ND.contiguous()
-        grad_shared_ND, grad_y_SD, grad_weights_NJ = torch.empty_like(x_ND), torch.empty_like(y_SD), np.empty_like(experts.weights_NJ)
+        grad_shared_ND, grad_y_SD, grad_weights_NJ = torch.empty_like(x_ND), torch.empty_like(y_SD), torch.empty_like(weights_NJ)
         experts.clear_idle(grad_y_SD)
-        arrays = (array(grad_ND), array(y_SD), experts.weights_NJ, experts.slots_NJ, array(grad_shared_ND), array(grad_y_SD))
-        kernels.combine_backward(*arrays, grad_weights_NJ)
+        arrays = (array(grad_ND), array(y_SD), array(weights_NJ), experts.slots_NJ, array(grad_shared_ND), array(grad_y_SD))
+        kernels.combine_backward(*arrays, array(grad_weights_NJ))
         grad_up, grad_down = (
             _WeightGradient(weight) if wanted else None for weight, wanted in zip((up, down), ctx.needs_input_grad[2:4], strict=True)
         )
@@ -222,7 +246,7 @@ class _Mixture(torch.autograd.Function):
         for expert, rows, x, gate_value, grad, grad_x in routed + common:
             grad_product = grad[rows] @ down[expert].t()
             product, grad_gate_value = torch.empty_like(grad_product), torch.empty_like(gate_value[rows])
-            kernels.gate_backward(array(grad_product), array(gate_value[rows]), array(grad_gate_value), array(product))
+            kernels.gate_backward(array(grad_product), array(gate_value[rows]), ctx.limit, array(grad_gate_value), array(product))
             torch.mm(grad_gate_value, up[expert].t(), out=grad_x[rows])
             if grad_up is not None:
                 grad_up.add(expert, x[rows], grad_gate_value)
@@ -230,17 +254,23 @@ class _Mixture(torch.autograd.Function):
                 grad_down.add(expert, product, grad[rows])
         grad_x_ND = torch.empty_like(x_ND)
         kernels.sum_copies(array(grad_copy_ND), array(grad_x_SD), experts.slots_NJ, array(grad_x_ND))
-        grad_logits_NE = torch.zeros(ctx.router_shape)
-        kernels.choose_experts_backward(grad_weights_NJ, experts.weights_NJ, experts.experts_NJ, array(grad_logits_NE))
         grads = (gradient.finished() if gradient else None for gradient in (grad_up, grad_down))
-        return grad_ND, grad_x_ND, *grads, grad_logits_NE.to(x_ND.dtype), None
+        return grad_ND, grad_x_ND, *grads, grad_weights_NJ, None, None
 
 
-def mixture(residual_ND: Tensor, x_ND: Tensor, logits_NE: Tensor, up: Tensor, down: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+def mixture(
+    residual_ND: Tensor, x_ND: Tensor, weights_NJ: Tensor, experts_NJ: Tensor, up: Tensor, down: Tensor, limit: float | None
+) -> tuple[Tensor, Tensor]:
     """Return residual + shared(x) + sum over the chosen experts of weight * expert(x), and the share of routed slots an expert got [E]."""
-    experts = _Experts(logits_NE, top_k)
+    experts = _Experts(experts_NJ, len(up) - 1, row_block(x_ND.dtype))
     counts_E = torch.from_numpy(experts.counts_E)
-    return _Mixture.apply(residual_ND, x_ND, up, down, logits_NE, experts), counts_E / counts_E.sum()
+    total_ND = _Mixture.apply(residual_ND, x_ND, up, down, weights_NJ.contiguous(), experts, bound(limit))
+    return total_ND, counts_E / counts_E.sum()
+
+
+def bound(limit: float | None) -> np.float32:
+    """Return the limit of gates and values that the loops take; none is infinity."""
+    return kernels.UNLIMITED if limit is None else np.float32(limit)
 
 
 def fill_cache(qkv_NX: Tensor, rows: Rows, k_RHCK: Tensor, v_RHCK: Tensor, positions_RC: Tensor, window: int, stride: int) -> None:

@@ -16,22 +16,32 @@ from glint.model.attention import EluAttention, StridedAttention
 from glint.model.compiled_step import CompiledStep
 from glint.model.dense import DenseAttention
 from glint.model.feedforward import DenseFeedForward
-from glint.model.layout import Layout, Rows
+from glint.model.hyperconnections import HyperStreams
+from glint.model.indexed import IndexedAttention
+from glint.model.kda import KimiDeltaAttention
+from glint.model.layout import AS_DECODED, Indexing, Layout, Rows
 from glint.model.mechanism import Attention, FeedForward, Residual, Stream, Weights
 from glint.model.moe import Mixture
 from glint.model.primitives import rms_norm
 from glint.model.rotary import Rotary, rotary
+from glint.model.sigmoid_moe import SigmoidMixture
 from glint.model.streams import MixedStreams, SingleStream
 
-ATTENTION: dict[str, Callable[[ModelRecipe], Attention]] = {"elu": EluAttention, "strided": StridedAttention, "dense": DenseAttention}
-FEED_FORWARD: dict[str, Callable[[ModelRecipe], FeedForward]] = {"moe": Mixture, "dense": DenseFeedForward}
-RESIDUAL: dict[str, Callable[[ModelRecipe], Residual]] = {"mixed": MixedStreams, "single": SingleStream}
+ATTENTION: dict[str, Callable[[ModelRecipe], Attention]] = {
+    "elu": EluAttention,
+    "kda": KimiDeltaAttention,
+    "strided": StridedAttention,
+    "indexed": IndexedAttention,
+    "dense": DenseAttention,
+}
+FEED_FORWARD: dict[str, Callable[[ModelRecipe], FeedForward]] = {"softmax": Mixture, "sigmoid": SigmoidMixture, "dense": DenseFeedForward}
+RESIDUAL: dict[str, Callable[[ModelRecipe], Residual]] = {"mixed": MixedStreams, "mhc": HyperStreams, "single": SingleStream}
 
 
 def has_compiled_step(recipe: ModelRecipe) -> bool:
     """Return whether `CompiledStep` decodes this model on a CPU: it knows the mechanisms of the `hybrid`."""
-    attends = {recipe.attention(layer) for layer in range(recipe.layers)}
-    return attends <= {"elu", "strided"} and (recipe.residual, recipe.ffn) == ("mixed", "moe")
+    made_of = {kind(layer) for layer in range(recipe.layers) for kind in (recipe.attention, recipe.feed_forward)}
+    return made_of <= {"elu", "strided", "softmax"} and recipe.residual == "mixed" and recipe.gate_limit is None
 
 
 class Block(nn.Module):
@@ -40,21 +50,29 @@ class Block(nn.Module):
     def __init__(self, recipe: ModelRecipe, layer: int) -> None:
         super().__init__()
         self.attention = ATTENTION[recipe.attention(layer)](recipe)
-        self.feed_forward = FEED_FORWARD[recipe.ffn](recipe)
+        self.feed_forward = FEED_FORWARD[recipe.feed_forward(layer)](recipe)
         self.matrices = (*self.attention.matrices, *self.feed_forward.matrices)
-        parameters = {
+        self.starts = {**self.attention.starts, **self.feed_forward.starts}
+        tensors = {
             **RESIDUAL[recipe.residual](recipe).parameters(),
             "attention_norm": nn.Parameter(torch.ones(recipe.width)),
             **self.attention.parameters(),
             "ffn_norm": nn.Parameter(torch.ones(recipe.width)),
             **self.feed_forward.parameters(),
         }
-        for name, parameter in parameters.items():
-            self.register_parameter(name, parameter)
+        for name, tensor in tensors.items():
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(name, tensor)
+            else:
+                self.register_buffer(name, tensor)
+
+    def tensors(self) -> Weights:
+        """Return parameters and buffers by name."""
+        return {**dict(self.named_parameters()), **dict(self.named_buffers())}
 
     def cast(self, dtype: torch.dtype) -> Weights:
-        """Return the parameters by name, the matrices in `dtype`."""
-        return {name: own.to(dtype) if name in self.matrices else own for name, own in self.named_parameters()}
+        """Return the tensors by name, the matrices in `dtype`."""
+        return {name: own.to(dtype) if name in self.matrices else own for name, own in self.tensors().items()}
 
     def decoding(self, weights: Weights) -> Weights:
         """Return cast `weights` in the form that decode steps take."""
@@ -95,6 +113,8 @@ class Hidden:
     """Normalised final hidden states, ready for the head."""
     usage_LE: Tensor
     """Share of the routed slots that each expert got, a layer that routes."""
+    divergence: Tensor
+    """What the indexers have to learn: their losses summed over the layers, the mean over the tokens; 0 where it was not asked for."""
 
 
 class Decoder(nn.Module):
@@ -113,11 +133,16 @@ class Decoder(nn.Module):
         self._frozen: dict[int, Weights] = {}
 
     def initialise(self, generator: torch.Generator) -> "Decoder":
-        """Draw every matrix from N(0, init_std), in the order of the parameters' names, and return self."""
-        for _, parameter in sorted(self.named_parameters()):
-            if parameter.dim() > 1:
-                with torch.no_grad():
-                    parameter.copy_(torch.empty(parameter.shape).normal_(0, self.recipe.init_std, generator=generator))
+        """Draw every matrix from N(0, init_std), in the order of the parameters' names, or as its mechanism says; return self."""
+        starts = {f"blocks.{index}.{name}": start for index, block in self.layers() for name, start in block.starts.items()}
+        with torch.no_grad():
+            for name, parameter in sorted(self.named_parameters()):
+                drawn = torch.empty(parameter.shape)
+                if name in starts:
+                    starts[name](drawn, generator)
+                    parameter.copy_(drawn)
+                elif parameter.dim() > 1:
+                    parameter.copy_(drawn.normal_(0, self.recipe.init_std, generator=generator))
         return self
 
     def layers(self) -> Iterator[tuple[int, Block]]:
@@ -173,40 +198,57 @@ class Decoder(nn.Module):
             raise ValueError(f"a sequence of {longest} tokens exceeds the model's context of {recipe.context}")
         return rotary(recipe.context, recipe.width // recipe.heads, recipe.rope_base, self.embedding.device)
 
-    def forward(self, ids_N: Tensor, layout: Layout, *, head_only: bool = False, cache: list[Any] | None = None) -> Hidden:
+    def forward(
+        self,
+        ids_N: Tensor,
+        layout: Layout,
+        *,
+        head_only: bool = False,
+        cache: list[Any] | None = None,
+        indexing: Indexing = AS_DECODED,
+    ) -> Hidden:
         """Return the hidden states of packed tokens.
 
         `head_only` cuts the gradient of the tied matrix through the input embedding. Where `cache` is a list,
         each layer appends its decode cache.
         """
-        return self.forward_embedded(self.embed(ids_N, head_only=head_only), layout, cache=cache)
+        return self.forward_embedded(self.embed(ids_N, head_only=head_only), layout, cache=cache, indexing=indexing)
 
     def embed(self, ids_N: Tensor, *, head_only: bool = False) -> Tensor:
         """Return the float32 rows [N, D] of the embedding that stand for `ids_N`; `head_only` cuts their gradient."""
         table = self.embedding.detach() if head_only else self.embedding
         return nn.functional.embedding(ids_N, table).float()
 
-    def forward_embedded(self, embedded_ND: Tensor, layout: Layout, *, cache: list[Any] | None = None) -> Hidden:
+    def forward_embedded(
+        self, embedded_ND: Tensor, layout: Layout, *, cache: list[Any] | None = None, indexing: Indexing = AS_DECODED
+    ) -> Hidden:
         """Return the hidden states of packed tokens that are embedded already, in float32: rows of `embed`, or what takes their place."""
         if len(embedded_ND) != layout.tokens:
             raise ValueError(f"{len(embedded_ND)} tokens do not fill a layout of {layout.tokens} tokens")
         mixing = self.residual.mixing(list(self.blocks))
-        rows = Rows(layout, self._rotary(layout.prompt + layout.longest))
+        rows = Rows(layout, self._rotary(layout.prompt + layout.longest), indexing)
         stream = self.residual.begin(embedded_ND, mixing)
         usages = [
             self._layer(index, block, own, stream, rows, cache) for (index, block), own in zip(self.layers(), self.weights(), strict=True)
         ]
         routed = [usage_E for usage_E in usages if usage_E is not None]
         usage_LE = torch.stack(routed) if routed else self.final_norm.new_zeros(0, 0)
-        return Hidden(self._norm(stream.end(), self.final_norm), usage_LE)
+        losses = indexing.divergences or [embedded_ND.new_zeros(1)]
+        return Hidden(self._norm(stream.end(), self.final_norm), usage_LE, torch.stack(losses).sum(0).mean())
 
     def _layer(self, index: int, block: Block, own: Weights, stream: Stream, rows: Rows, cache: list[Any] | None) -> Tensor | None:
         x_ND = stream.before_attention(index)
         change_ND = block.attention.forward(self._norm(x_ND, own["attention_norm"]), own, rows, cache)
-        h_ND = stream.after_attention(index, change_ND)
-        total_ND, usage_E = block.feed_forward.forward(h_ND, self._norm(h_ND, own["ffn_norm"]), own)
+        h_ND, residual_ND = stream.after_attention(index, change_ND)
+        total_ND, usage_E = block.feed_forward.forward(residual_ND, self._norm(h_ND, own["ffn_norm"]), own)
         stream.after_feed_forward(index, total_ND)
         return usage_E
+
+    def balance(self, usage_LE: Tensor) -> None:
+        """Change, after a training step, what balances the experts by a rule; `usage_LE` are the shares of that step's forward pass."""
+        routing = [block for index, block in self.layers() if self.recipe.feed_forward(index) != "dense"]
+        for block, usage_E in zip(routing, usage_LE, strict=True):
+            block.feed_forward.balance(block.tensors(), usage_E)
 
     def logits(self, final_ND: Tensor) -> Tensor:
         """Return float32 next-token logits [N, V] of normalised hidden states."""
@@ -246,8 +288,8 @@ class Decoder(nn.Module):
         stream = self.residual.begin(embedded_RD, cache.weights.mixing)
         for (index, block), own, kept in zip(self.layers(), cache.weights.layers, cache.layers, strict=True):
             normed_RD = self._norm(stream.before_attention(index), own["attention_norm"])
-            h_RD = stream.after_attention(index, block.attention.step(normed_RD, own, cache.positions_R, rotary, kept))
-            stream.after_feed_forward(index, block.feed_forward.step(h_RD, self._norm(h_RD, own["ffn_norm"]), own))
+            h_RD, residual_RD = stream.after_attention(index, block.attention.step(normed_RD, own, cache.positions_R, rotary, kept))
+            stream.after_feed_forward(index, block.feed_forward.step(residual_RD, self._norm(h_RD, own["ffn_norm"]), own))
         cache.positions_R += 1
         return self._norm(stream.end(), self.final_norm)
 

@@ -6,17 +6,22 @@ shrinks what the streams carry. Tokens do not see each other here: a decode step
 All of it is float32.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from glint.config.model import ModelRecipe
 from glint.device import compiles
 from glint.model import compiled
+from glint.model.mechanism import Parameters
 
 SINKHORN_ITERATIONS = 20
 FLOOR = 1e-6
-INIT_STD = 0.02
+PARTS = ("attention", "ffn")
+TENSORS = ("mix", "mix_base", "mix_scale")
 INIT_SCALE = 0.01
 INIT_DIAGONAL = 4.0
 
@@ -43,11 +48,6 @@ def spread(embedded_ND: Tensor, streams: int) -> Tensor:
     return embedded_ND.float()[:, None].expand(-1, streams, -1)
 
 
-def collapse(streams_NSD: Tensor) -> Tensor:
-    """Return what the final norm reads [N, D]: the mean of the streams."""
-    return streams_NSD.mean(1)
-
-
 @dataclass(frozen=True)
 class Mixing:
     """How one layer's output joins the streams, a token."""
@@ -62,37 +62,79 @@ class Mixing:
         return weights.transpose(1, 2) @ torch.cat([streams_NSD, y_ND.float()[:, None]], 1)
 
 
-class HyperConnection(nn.Module):
-    """The read and write of one attention or one feed-forward layer."""
+class Connection:
+    """The read and write of one attention or one feed-forward, from its projection [S (2 + S), S D], base and scale."""
 
-    def __init__(self, width: int, streams: int = 4, norm_epsilon: float = 1e-5) -> None:
-        super().__init__()
-        self.streams, self.norm_epsilon = streams, norm_epsilon
-        self.projection = nn.Parameter(torch.empty(streams * (2 + streams), streams * width))
-        """Rows: pre, post, then comb row by row."""
-        self.base = nn.Parameter(torch.empty(streams * (2 + streams)))
-        self.scale = nn.Parameter(torch.empty(3))
-        """Of pre, post and comb."""
+    def __init__(self, projection: Tensor, base: Tensor, scale: Tensor) -> None:
+        self.projection, self.base, self.scale = projection, base, scale
+        self.streams = math.isqrt(len(base) + 1) - 1
 
-    @torch.no_grad()
-    def initialise(self, generator: torch.Generator) -> "HyperConnection":
-        """Start near separate streams and return self.
-
-        Scale 1 and base 0, the library's choice, mix all streams to their mean in the first layer. Here a stream keeps 95 % of itself,
-        a layer reads half of the streams' sum, and writes its output to each at weight 1.
-        """
-        self.projection.normal_(0, INIT_STD, generator=generator)
-        self.base.zero_()[2 * self.streams :].view(self.streams, -1).fill_diagonal_(INIT_DIAGONAL)
-        self.scale.fill_(INIT_SCALE)
-        return self
-
-    def forward(self, streams_NSD: Tensor) -> tuple[Tensor, Mixing]:
-        """Return what the layer reads, [N, D], before its norm, and how its output is written."""
-        count = self.streams
+    def read(self, streams_NSD: Tensor, norm_epsilon: float) -> tuple[Tensor, Mixing]:
+        """Return what attention or feed-forward reads, [N, D], before its norm, and how its output is written."""
+        parts = (self.streams, self.streams, self.streams**2)
         flat = streams_NSD.flatten(1)
-        scale = torch.rsqrt(torch.linalg.vector_norm(flat, dim=1).square() / flat.shape[1] + self.norm_epsilon)
+        scale = torch.rsqrt(torch.linalg.vector_norm(flat, dim=1).square() / flat.shape[1] + norm_epsilon)
         logits = (flat @ self.projection.t()) * scale[:, None]  # scaled after the product, which is linear
-        parts = zip(logits.split([count, count, count**2], 1), self.scale, self.base.split([count, count, count**2]), strict=True)
-        pre, post, comb = (part * weight + base for part, weight, base in parts)
+        scaled = zip(logits.split(parts, 1), self.scale, self.base.split(parts), strict=True)
+        pre, post, comb = (part * weight + base for part, weight, base in scaled)
         x_ND = ((pre.sigmoid() + FLOOR)[:, None] @ streams_NSD).squeeze(1)
-        return x_ND, Mixing(2 * post.sigmoid(), sinkhorn(comb.unflatten(1, (count, count))))
+        return x_ND, Mixing(2 * post.sigmoid(), sinkhorn(comb.unflatten(1, (self.streams, self.streams))))
+
+
+class HyperStreams:
+    """S streams with a connection before attention and one before the feed-forward of every layer."""
+
+    def __init__(self, recipe: ModelRecipe) -> None:
+        self.recipe = recipe
+
+    def parameters(self) -> Parameters:
+        """Return projection, base and scale of both connections of a block; rows of a projection: pre, post, then comb row by row.
+
+        Layers start near separate streams: scale 1 and base 0, the library's choice, mix all streams to their mean in the first layer.
+        Here a stream keeps 95 % of itself, a layer reads half of the streams' sum, and writes its output to each at weight 1.
+        """
+        streams, width = self.recipe.streams, self.recipe.width
+        parameters: dict[str, Tensor] = {}
+        for part in PARTS:
+            base = torch.cat([torch.zeros(2 * streams), INIT_DIAGONAL * torch.eye(streams).flatten()])
+            own = (torch.empty(streams * (2 + streams), streams * width), base, torch.full((3,), INIT_SCALE))
+            parameters |= {f"{part}_{name}": nn.Parameter(tensor) for name, tensor in zip(TENSORS, own, strict=True)}
+        return parameters
+
+    def mixing(self, blocks: Sequence[nn.Module]) -> list[Tensor]:
+        """Return the tensors of all connections, in the order in which a pass meets them."""
+        return [block.get_parameter(f"{part}_{name}") for block in blocks for part in PARTS for name in TENSORS]
+
+    def begin(self, embedded_ND: Tensor, mixing: list[Tensor]) -> "HyperPass":
+        """Begin a pass with the embedded tokens."""
+        connections = [Connection(*mixing[start : start + len(TENSORS)]) for start in range(0, len(mixing), len(TENSORS))]
+        return HyperPass(spread(embedded_ND, self.recipe.streams), connections, self.recipe.norm_epsilon)
+
+
+class HyperPass:
+    """One pass through the layers."""
+
+    def __init__(self, streams_NSD: Tensor, connections: list[Connection], norm_epsilon: float) -> None:
+        self.streams_NSD, self.connections, self.norm_epsilon = streams_NSD, connections, norm_epsilon
+
+    def before_attention(self, layer: int) -> Tensor:
+        """Return what the attention of `layer` reads [N, D]."""
+        return self._read(self.connections[2 * layer])
+
+    def after_attention(self, layer: int, change_ND: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the attention's change; return what the feed-forward reads [N, D], and zeros, since its change is written alone."""
+        self.streams_NSD = self.mixing.write(self.streams_NSD, change_ND)
+        x_ND = self._read(self.connections[2 * layer + 1])
+        return x_ND, torch.zeros_like(x_ND)
+
+    def after_feed_forward(self, layer: int, total_ND: Tensor) -> None:  # noqa: ARG002
+        """Write the feed-forward's change."""
+        self.streams_NSD = self.mixing.write(self.streams_NSD, total_ND)
+
+    def end(self) -> Tensor:
+        """Return the mean of the streams [N, D]."""
+        return self.streams_NSD.mean(1)
+
+    def _read(self, connection: Connection) -> Tensor:
+        x_ND, self.mixing = connection.read(self.streams_NSD, self.norm_epsilon)
+        return x_ND

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, pad
 
+from glint.config.model import ModelRecipe
+from glint.model.mechanism import Parameters, Starts, Weights
 from glint.model.ranking import first_largest
 
 KEY_EPSILON = 1e-6
-INIT_STD = 0.02
 
 
 @dataclass(frozen=True)
@@ -30,41 +31,41 @@ class Indexed:
     """A token's key and the logits of its weight in its pool: what a pool that is not complete must keep of its tokens."""
 
 
-class Indexer(nn.Module):
-    """Parameters of the indexer of one attention layer."""
+STARTS: Starts = {"slot_bias": lambda bias, _: bias.zero_()}
 
-    def __init__(self, width: int, query_rank: int, heads: int, size: int, pool: int) -> None:
-        super().__init__()
-        self.heads, self.size, self.pool = heads, size, pool
-        self.query = nn.Parameter(torch.empty(heads * size, query_rank))
-        self.key = nn.Parameter(torch.empty(size, width))
-        self.key_norm = nn.Parameter(torch.ones(size))
-        self.key_bias = nn.Parameter(torch.zeros(size))
-        self.head_weight = nn.Parameter(torch.empty(heads, width))
-        self.slot_gate = nn.Parameter(torch.empty(size, width))
-        self.slot_bias = nn.Parameter(torch.zeros(pool, size))
 
-    @torch.no_grad()
-    def initialise(self, generator: torch.Generator) -> "Indexer":
-        """Draw the matrices from N(0, 0.02), the bias of the slots excepted, which stays 0; return self."""
-        for name in ("head_weight", "key", "query", "slot_gate"):
-            getattr(self, name).normal_(0, INIT_STD, generator=generator)
-        return self
+class Indexer:
+    """Queries of several heads from the attention's query latent, one key a token for all heads, and the pools' slots."""
 
-    def forward(self, h_ND: Tensor, query_latent_NR: Tensor) -> Indexed:
+    starts = STARTS
+
+    def __init__(self, recipe: ModelRecipe) -> None:
+        self.heads, self.size, self.pool = recipe.index_heads, recipe.index_size, recipe.pool
+        self.width, self.query_rank = recipe.width, recipe.query_rank
+
+    def parameters(self) -> Parameters:
+        """Return the maps to queries, keys, heads' weights and slots' weights; a slot's bias [P, J] starts at 0."""
+        size, width = self.size, self.width
+        shapes = {"index_query": (self.heads * size, self.query_rank), "index_key": (size, width), "index_weight": (self.heads, width)}
+        shapes |= {"slot_gate": (size, width), "slot_bias": (self.pool, size)}
+        vectors = {"index_key_norm": nn.Parameter(torch.ones(size)), "index_key_bias": nn.Parameter(torch.zeros(size))}
+        return {name: nn.Parameter(torch.empty(shape)) for name, shape in shapes.items()} | vectors
+
+    def read(self, x_ND: Tensor, query_latent_NR: Tensor, weights: Weights) -> Indexed:
         """Return what scores and pools are made of, without a gradient for the inputs."""
-        h_ND, latent_NR = h_ND.detach().float(), query_latent_NR.detach().float()
-        key_NJ = layer_norm(h_ND @ self.key.t(), (self.size,), self.key_norm, self.key_bias, KEY_EPSILON)
-        queries_NIJ = (latent_NR @ self.query.t()).unflatten(1, (self.heads, self.size))
-        weights_NI = h_ND @ self.head_weight.t() * self.heads**-0.5
-        return Indexed(queries_NIJ, weights_NI, torch.cat([key_NJ, h_ND @ self.slot_gate.t()], 1))
+        x_ND, latent_NR = x_ND.detach().float(), query_latent_NR.detach().float()
+        norm = (weights["index_key_norm"], weights["index_key_bias"])
+        key_NJ = layer_norm(x_ND @ weights["index_key"].t(), (self.size,), *norm, KEY_EPSILON)
+        queries_NIJ = (latent_NR @ weights["index_query"].t()).unflatten(1, (self.heads, self.size))
+        weights_NI = x_ND @ weights["index_weight"].t() * self.heads**-0.5
+        return Indexed(queries_NIJ, weights_NI, torch.cat([key_NJ, x_ND @ weights["slot_gate"].t()], 1))
 
-    def pooled(self, members_BTX: Tensor) -> Tensor:
+    def pooled(self, members_BTX: Tensor, slot_bias_PJ: Tensor) -> Tensor:
         """Return the keys of the complete pools of rows that begin at a pool's start, [B, T // P, J]."""
         complete = members_BTX.shape[1] // self.pool
         members_BGPX = members_BTX[:, : complete * self.pool].unflatten(1, (complete, self.pool))
         key_BGPJ, gate_BGPJ = members_BGPX.chunk(2, -1)
-        return (torch.softmax(gate_BGPJ + self.slot_bias, 2) * key_BGPJ).sum(2)
+        return (torch.softmax(gate_BGPJ + slot_bias_PJ, 2) * key_BGPJ).sum(2)
 
     def scores(self, queries_BTIJ: Tensor, weights_BTI: Tensor, pools_BGJ: Tensor) -> Tensor:
         """Return I [B, T, G]."""

@@ -5,18 +5,21 @@ its value v: S <- diag(e^g) S; S <- S + k (x) beta (v - S^T k). Its output is S^
 16 tokens at a time. Matrix products take the dtype of the input, everything else is float32.
 
 Beside the package's legend: B rows of one span, C chunks, I tokens of a chunk, V value size of a head (= K), J = 3 inputs that the
-convolution sees beside a token's own, X = 3 H K channels of q, k and v.
+convolution sees beside a token's own, X = 3 H K channels of q, k and v (H K = D).
 """
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, pad, silu
 
-from glint.model.layout import Layout
-from glint.model.precision import product
+from glint.config.model import ModelRecipe
+from glint.model.layout import Rows
+from glint.model.mechanism import Parameters, Starts, Weights
+from glint.model.rotary import Rotary
 from glint.model.spans import Span, spans
 
 CHUNK = 16
@@ -26,7 +29,6 @@ KERNEL = 4
 STRONGEST_DECAY = -5.0
 """Lowest log decay of a channel in one step."""
 KEY_EPSILON = 1e-6
-INIT_STD = 0.02
 
 
 @dataclass
@@ -108,71 +110,73 @@ def unit_length(x: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + KEY_EPSILON)
 
 
-class KimiDeltaAttention(nn.Module):
-    """One linear layer: [N, D] to [N, D], for whole rows (training, prefill) and for one position at a time (decoding)."""
+def draw_decay_bias(bias: Tensor, generator: torch.Generator) -> None:
+    """Fill `bias` so that its softplus is log-uniform in [0.001, 0.1]."""
+    steps = bias.uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp().clamp(min=1e-4)
+    bias.copy_(steps + torch.log(-torch.expm1(-steps)))
 
-    def __init__(self, width: int, heads: int, head_size: int, norm_epsilon: float = 1e-5) -> None:
-        super().__init__()
-        inner = heads * head_size
-        self.heads, self.head_size, self.norm_epsilon = heads, head_size, norm_epsilon
-        self.qkv = nn.Parameter(torch.empty(3 * inner, width))
-        self.convolution = nn.Parameter(torch.empty(3 * inner, KERNEL))
-        """The last column weighs the token itself."""
-        self.decay_down = nn.Parameter(torch.empty(head_size, width))
-        self.decay_up = nn.Parameter(torch.empty(inner, head_size))
-        self.decay_bias = nn.Parameter(torch.empty(inner))
-        self.decay_log_rate = nn.Parameter(torch.zeros(heads))
-        self.beta = nn.Parameter(torch.empty(heads, width))
-        self.gate_down = nn.Parameter(torch.empty(head_size, width))
-        self.gate_up = nn.Parameter(torch.empty(inner, head_size))
-        self.norm = nn.Parameter(torch.ones(head_size))
-        self.out = nn.Parameter(torch.empty(width, inner))
 
-    @torch.no_grad()
-    def initialise(self, generator: torch.Generator) -> "KimiDeltaAttention":
-        """Draw the matrices from N(0, 0.02), and decays whose softplus would be log-uniform in [0.001, 0.1]; return self."""
-        for _, parameter in sorted(self.named_parameters()):
-            if parameter.dim() > 1:
-                parameter.normal_(0, INIT_STD, generator=generator)
-        steps = self.decay_bias.uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp().clamp(min=1e-4)
-        self.decay_bias.copy_(steps + torch.log(-torch.expm1(-steps)))
-        return self
+STARTS: Starts = {"decay_bias": draw_decay_bias}
 
-    def forward(self, h_ND: Tensor, layout: Layout, states: list[KDAState] | None = None) -> Tensor:
-        """Return the layer's output for packed normalised tokens.
 
-        Where `states` is a list, the state after each row's last token is appended to it.
+class KimiDeltaAttention:
+    """Linear attention with a decay a channel and the delta rule."""
+
+    matrices = ("qkv", "decay_down", "decay_up", "beta", "gate_down", "gate_up", "out")
+    starts = STARTS
+
+    def __init__(self, recipe: ModelRecipe) -> None:
+        self.heads, self.head_size, self.norm_epsilon = recipe.heads, recipe.width // recipe.heads, recipe.norm_epsilon
+        self.width = recipe.width
+
+    def parameters(self) -> Parameters:
+        """Return the maps to queries, keys and values, `qkv` [3D, D], to the output, to decay, gate and beta, and the layer's vectors.
+
+        The last column of the convolution's kernel [3D, 4] weighs the token itself.
         """
-        projected = (product(h_ND, self.qkv), self._log_decay(h_ND), product(h_ND, self.beta).float().sigmoid())
+        width, size = self.width, self.head_size
+        shapes = {"qkv": (3 * width, width), "convolution": (3 * width, KERNEL), "beta": (self.heads, width), "out": (width, width)}
+        shapes |= dict.fromkeys(("decay_down", "gate_down"), (size, width)) | dict.fromkeys(("decay_up", "gate_up"), (width, size))
+        drawn = {name: nn.Parameter(torch.empty(shape)) for name, shape in (shapes | {"decay_bias": (width,)}).items()}
+        return drawn | {"decay_log_rate": nn.Parameter(torch.zeros(self.heads)), "head_norm": nn.Parameter(torch.ones(size))}
+
+    def decoding(self, weights: Weights) -> Weights:
+        """Return `weights` as they are."""
+        return weights
+
+    def forward(self, x_ND: Tensor, weights: Weights, rows: Rows, kept: list[Any] | None) -> Tensor:
+        """Return the change [N, D] of packed tokens; see `Attention`."""
+        projected = (x_ND @ weights["qkv"].t(), self._log_decay(x_ND, weights), self._beta(x_ND, weights))
         outputs = []
-        state = self.empty(1 if layout.prompt else layout.rows, h_ND)
-        for span in spans(layout, h_ND.device):
-            attended_NHK, state = self._attend(*projected, span, state)
+        state = self.empty(1 if rows.layout.prompt else rows.layout.rows, x_ND)
+        for span in spans(rows):
+            attended_NHK, state = self._attend(*projected, weights["convolution"], span, state)
             outputs.append(attended_NHK)
-        if states is not None:
-            states.append(state)
-        return self._output(torch.cat(outputs), h_ND)
+        if kept is not None:
+            kept.append(state)
+        return self._output(torch.cat(outputs), x_ND, weights)
 
     def empty(self, rows: int, like: Tensor) -> KDAState:
         """Return the state of `rows` rows before their first token, in the compute dtype and on the device of `like`."""
         s_BHKV = like.new_zeros(rows, self.heads, self.head_size, self.head_size, dtype=torch.float32)
-        return KDAState(s_BHKV, like.new_zeros(rows, KERNEL - 1, len(self.qkv)))
+        return KDAState(s_BHKV, like.new_zeros(rows, KERNEL - 1, 3 * self.width))
 
-    @torch.no_grad()
-    def step(self, h_RD: Tensor, state: KDAState) -> Tensor:
-        """Add one position a row to `state` in place and return its output [R, D]."""
-        inputs = torch.cat([state.inputs_BJX, product(h_RD, self.qkv)[:, None]], 1)
-        q, k, v = self._split(silu((inputs.float() * self.convolution.t()).sum(1)))
-        g_RHK, beta_RH = self._log_decay(h_RD), product(h_RD, self.beta).float().sigmoid()
-        attended_R1HV, s_BHKV = recurrent(q[:, None], k[:, None], v[:, None], g_RHK[:, None], beta_RH[:, None], state.s_BHKV)
-        state.inputs_BJX.copy_(inputs[:, 1:])
-        state.s_BHKV.copy_(s_BHKV)
-        return self._output(attended_R1HV[:, 0], h_RD)
+    def step(self, x_RD: Tensor, weights: Weights, positions_R: Tensor, rotary: Rotary, kept: KDAState) -> Tensor:  # noqa: ARG002
+        """Add one position a row to `kept`, in place, and return its change [R, D]."""
+        inputs = torch.cat([kept.inputs_BJX, (x_RD @ weights["qkv"].t())[:, None]], 1)
+        q, k, v = self._split(silu((inputs.float() * weights["convolution"].t()).sum(1)))
+        g_RHK, beta_RH = self._log_decay(x_RD, weights), self._beta(x_RD, weights)
+        attended_R1HV, s_BHKV = recurrent(q[:, None], k[:, None], v[:, None], g_RHK[:, None], beta_RH[:, None], kept.s_BHKV)
+        kept.inputs_BJX.copy_(inputs[:, 1:])
+        kept.s_BHKV.copy_(s_BHKV)
+        return self._output(attended_R1HV[:, 0], x_RD, weights)
 
-    def _attend(self, x_NX: Tensor, g_NHK: Tensor, beta_NH: Tensor, span: Span, before: KDAState) -> tuple[Tensor, KDAState]:
+    def _attend(
+        self, x_NX: Tensor, g_NHK: Tensor, beta_NH: Tensor, kernel_XJ: Tensor, span: Span, before: KDAState
+    ) -> tuple[Tensor, KDAState]:
         """Return the attended values of the span's tokens and the state after its rows, whose state before was `before`."""
         inputs = torch.cat([before.inputs_BJX.expand(span.rows, -1, -1), span.pad(x_NX)], 1)
-        convolved_BXT = silu(conv1d(inputs.float().transpose(1, 2), self.convolution[:, None], groups=len(self.convolution)))
+        convolved_BXT = silu(conv1d(inputs.float().transpose(1, 2), kernel_XJ[:, None], groups=len(kernel_XJ)))
         g, beta_BTH = span.pad(g_NHK), span.pad(beta_NH)
         if not span.indices.identity:  # padding changes nothing in S
             real_BT = span.indices.real_RT
@@ -187,14 +191,18 @@ class KimiDeltaAttention(nn.Module):
         q, k, v = x.unflatten(-1, (3, self.heads, self.head_size)).unbind(-3)
         return unit_length(q) * self.head_size**-0.5, unit_length(k), v
 
-    def _log_decay(self, h_ND: Tensor) -> Tensor:
+    def _beta(self, x_ND: Tensor, weights: Weights) -> Tensor:
+        """Return how far a head moves towards a token's value, [N, H] in (0, 1)."""
+        return (x_ND @ weights["beta"].t()).float().sigmoid()
+
+    def _log_decay(self, x_ND: Tensor, weights: Weights) -> Tensor:
         """Return g [N, H, K] in (-5, 0)."""
-        z_NX = product(product(h_ND, self.decay_down), self.decay_up).float() + self.decay_bias
-        rate_H1 = self.decay_log_rate.exp()[:, None]
+        z_NX = (x_ND @ weights["decay_down"].t() @ weights["decay_up"].t()).float() + weights["decay_bias"]
+        rate_H1 = weights["decay_log_rate"].exp()[:, None]
         return STRONGEST_DECAY * torch.sigmoid(rate_H1 * z_NX.unflatten(-1, (self.heads, -1)))
 
-    def _output(self, attended_NHK: Tensor, h_ND: Tensor) -> Tensor:
-        gate_NX = product(product(h_ND, self.gate_down), self.gate_up).float().sigmoid()
+    def _output(self, attended_NHK: Tensor, x_ND: Tensor, weights: Weights) -> Tensor:
+        gate_NX = (x_ND @ weights["gate_down"].t() @ weights["gate_up"].t()).float().sigmoid()
         scale = torch.rsqrt(attended_NHK.square().mean(-1, keepdim=True) + self.norm_epsilon)
-        normed_NX = (attended_NHK * scale * self.norm).flatten(1) * gate_NX
-        return product(normed_NX.to(h_ND.dtype), self.out)
+        normed_NX = (attended_NHK * scale * weights["head_norm"]).flatten(1) * gate_NX
+        return normed_NX.to(x_ND.dtype) @ weights["out"].t()

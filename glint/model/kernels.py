@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
-ZERO, ONE = np.float32(0), np.float32(1)
+ZERO, ONE, UNLIMITED = np.float32(0), np.float32(1), np.float32(np.inf)
 DENOMINATOR_FLOOR = np.float32(1e-6)
 
 
@@ -159,35 +159,43 @@ def sigmoid(x: Any) -> Any:
     return ONE / (ONE + exp(-x))
 
 
+@register_jitable
+def below(x: Any, limit: Any) -> Any:
+    """Return the smaller of the two; NaN stays."""
+    return limit if x > limit else x
+
+
 @elementwise
-def gate(gate_value_N2F: Array, out_NF: Array) -> None:
-    """Write silu(gate) * value; a row holds the gates, then the values."""
+def gate(gate_value_N2F: Array, limit: Any, out_NF: Array) -> None:
+    """Write silu(gate) * value; a row holds the gates, then the values. Neither exceeds `limit`, nor a value -`limit`."""
     hidden = out_NF.shape[1]
     for n in range(out_NF.shape[0]):
         for f in range(hidden):
-            g = widen(gate_value_N2F[n, f])
-            out_NF[n, f] = narrow(g * sigmoid(g) * widen(gate_value_N2F[n, hidden + f]), out_NF[n, f])
+            g, value = below(widen(gate_value_N2F[n, f]), limit), below(widen(gate_value_N2F[n, hidden + f]), limit)
+            out_NF[n, f] = narrow(g * sigmoid(g) * -below(-value, limit), out_NF[n, f])
 
 
 @elementwise
-def gate_backward(grad_NF: Array, gate_value_N2F: Array, grad_gate_value_N2F: Array, product_NF: Array) -> None:
-    """Write the gradients of gates and values, and silu(gate) * value anew."""
+def gate_backward(grad_NF: Array, gate_value_N2F: Array, limit: Any, grad_gate_value_N2F: Array, product_NF: Array) -> None:
+    """Write the gradients of gates and values, 0 beyond `limit`, and silu(gate) * value anew."""
     hidden = grad_NF.shape[1]
     for n in range(grad_NF.shape[0]):
         for f in range(hidden):
-            g, value, grad = widen(gate_value_N2F[n, f]), widen(gate_value_N2F[n, hidden + f]), widen(grad_NF[n, f])
+            whole_g, whole_value, grad = widen(gate_value_N2F[n, f]), widen(gate_value_N2F[n, hidden + f]), widen(grad_NF[n, f])
+            g, value = below(whole_g, limit), -below(-below(whole_value, limit), limit)
             share = sigmoid(g)
             activated = g * share
             product_NF[n, f] = narrow(activated * value, product_NF[n, f])
-            grad_gate_value_N2F[n, hidden + f] = narrow(grad * activated, product_NF[n, f])
-            grad_gate_value_N2F[n, f] = narrow(grad * value * (share + activated * (ONE - share)), product_NF[n, f])
+            grad_value, grad_gate = grad * activated, grad * value * (share + activated * (ONE - share))
+            grad_gate_value_N2F[n, hidden + f] = narrow(ZERO if abs(whole_value) > limit else grad_value, product_NF[n, f])
+            grad_gate_value_N2F[n, f] = narrow(ZERO if whole_g > limit else grad_gate, product_NF[n, f])
 
 
 @elementwise
 def gate_experts(experts: Array, gate_value_ER2F: Array, out_ERF: Array) -> None:
     """Do what `gate` does, for the experts listed."""
     for expert in experts:
-        gate(gate_value_ER2F[expert], out_ERF[expert])
+        gate(gate_value_ER2F[expert], UNLIMITED, out_ERF[expert])
 
 
 @register_jitable

@@ -116,11 +116,25 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Indexing:
+    """How attention that chooses its positions by an indexer goes through one pass."""
+
+    dense: bool = False
+    """Let every token see all before it: the indexer's warm-up."""
+    divergences: list[Tensor] | None = None
+    """Where it is a list, each indexer appends its loss of every token [N]."""
+
+
+AS_DECODED = Indexing()
+
+
+@dataclass(frozen=True)
 class Rows:
     """The rows of a layout, in the form that either kind of attention takes, and the turns of all positions."""
 
     layout: Layout
     rotary: Rotary
+    indexing: Indexing = AS_DECODED
 
     @cached_property
     def segments(self) -> list[Segment]:

@@ -4,15 +4,21 @@ A mechanism holds the recipe, no tensors. Its parameters lie flat in the block, 
 `weights`, are the block's parameters by name, those in `matrices` cast to the compute dtype, the others float32.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from glint.model.layout import Rows
 from glint.model.rotary import Rotary
 
 Weights = Mapping[str, Tensor]
+Parameters = Mapping[str, Tensor]
+"""Tensors of a block by name: `nn.Parameter`s, and plain tensors, which are saved like these and have no gradient."""
+Starts = Mapping[str, Callable[[Tensor, torch.Generator], object]]
+"""Functions that fill a parameter from a generator, by its name."""
+NO_STARTS: Starts = {}
 
 
 class Mechanism(Protocol):
@@ -22,8 +28,12 @@ class Mechanism(Protocol):
     def matrices(self) -> tuple[str, ...]:
         """Names of the parameters that are read in the compute dtype alone."""
 
-    def parameters(self) -> dict[str, nn.Parameter]:
-        """Return the parameters of one block; those with two axes or more are drawn from N(0, init_std) later."""
+    @property
+    def starts(self) -> Starts:
+        """How those parameters start that are not drawn from N(0, init_std) where they have two axes or more, else as they are given."""
+
+    def parameters(self) -> Parameters:
+        """Return the parameters of one block."""
 
     def decoding(self, weights: Weights) -> Weights:
         """Return `weights` in the form that is fastest for a few rows; made once when decoding begins."""
@@ -59,6 +69,9 @@ class FeedForward(Mechanism, Protocol):
     def step(self, residual_RD: Tensor, x_RD: Tensor, weights: Weights) -> Tensor:
         """Return residual + change [R, D] of a few rows."""
 
+    def balance(self, own: Weights, usage_E: Tensor) -> None:
+        """Change, after a training step, what balances the experts by a rule; `own` are the block's tensors themselves."""
+
 
 class Stream(Protocol):
     """One pass through the layers: what each of them reads, float32. The calls come in this order, layer after layer."""
@@ -66,8 +79,8 @@ class Stream(Protocol):
     def before_attention(self, layer: int) -> Tensor:
         """Return what the attention of `layer` reads [N, D]."""
 
-    def after_attention(self, layer: int, change_ND: Tensor) -> Tensor:
-        """Take the attention's change; return what the feed-forward reads and adds its own change to [N, D]."""
+    def after_attention(self, layer: int, change_ND: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the attention's change; return what the feed-forward reads, and what it adds its own change to, [N, D] each."""
 
     def after_feed_forward(self, layer: int, total_ND: Tensor) -> None:
         """Take the feed-forward's sum."""
@@ -79,8 +92,8 @@ class Stream(Protocol):
 class Residual(Protocol):
     """Carries what the layers add."""
 
-    def parameters(self) -> dict[str, nn.Parameter]:
-        """Return the parameters of one block."""
+    def parameters(self) -> Parameters:
+        """Return the parameters of one block; those with two axes or more are drawn from N(0, init_std) later."""
 
     def mixing(self, blocks: Sequence[nn.Module]) -> list[Tensor]:
         """Return what a pass needs beside the tokens, from the parameters of all blocks."""

@@ -1,4 +1,4 @@
-"""Mixture of experts: a router sends each token to its top k experts, and every token passes the shared expert.
+"""Mixture of experts: a router sends each token to its top k experts, and every token passes the shared expert, unscaled.
 
 `up` [E+1, D, 2F] and `down` [E+1, F, D] hold the routed experts, then the shared one; a row of `x @ up[e]` is its gates, then its values.
 """
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from glint.config.model import ModelRecipe
 from glint.device import compiles
 from glint.model import compiled
-from glint.model.mechanism import Weights
+from glint.model.mechanism import NO_STARTS, Parameters, Weights
 from glint.model.primitives import gated_mlp
 
 
@@ -23,36 +23,41 @@ def balance_loss(usage_LE: Tensor) -> Tensor:
 
 def route(logits_NE: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """Return the softmax over the `top_k` largest logits of each token, and their experts, [N, k] each."""
+    if compiles(logits_NE.device):
+        return compiled.route(logits_NE, top_k)
     chosen, experts_NK = logits_NE.float().topk(top_k, dim=-1)
     return torch.softmax(chosen, -1), experts_NK
 
 
-def mixture(residual_ND: Tensor, x_ND: Tensor, logits_NE: Tensor, up: Tensor, down: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+def mixture(
+    residual_ND: Tensor, x_ND: Tensor, weights_NK: Tensor, experts_NK: Tensor, up: Tensor, down: Tensor, limit: float | None
+) -> tuple[Tensor, Tensor]:
     """Return residual + shared(x) + sum over the chosen experts of weight * expert(x), and the share of routed slots an expert got [E]."""
     if compiles(x_ND.device):
-        return compiled.mixture(residual_ND, x_ND, logits_NE, up, down, top_k)
-    weights_NK, experts_NK = route(logits_NE, top_k)
-    total_ND = residual_ND + gated_mlp(x_ND, up[-1], down[-1])
-    for expert in range(logits_NE.shape[1]):
+        return compiled.mixture(residual_ND, x_ND, weights_NK, experts_NK, up, down, limit)
+    total_ND = residual_ND + gated_mlp(x_ND, up[-1], down[-1], limit)
+    for expert in range(len(up) - 1):
         tokens, choices = (experts_NK == expert).nonzero(as_tuple=True)
-        routed = gated_mlp(x_ND[tokens], up[expert], down[expert])
+        routed = gated_mlp(x_ND[tokens], up[expert], down[expert], limit)
         total_ND = total_ND.index_add(0, tokens, weights_NK[tokens, choices, None] * routed)
-    counts_E = torch.bincount(experts_NK.flatten(), minlength=logits_NE.shape[1])
+    counts_E = torch.bincount(experts_NK.flatten(), minlength=len(up) - 1)
     return total_ND, counts_E / counts_E.sum()
 
 
-def mixture_step(residual_RD: Tensor, x_RD: Tensor, logits_RE: Tensor, up: Tensor, down: Tensor, top_k: int) -> Tensor:
+def mixture_step(
+    residual_RD: Tensor, x_RD: Tensor, weights_RK: Tensor, experts_RK: Tensor, up: Tensor, down: Tensor, limit: float | None
+) -> Tensor:
     """Return what `mixture` returns for a few rows: all experts at once, those not chosen at weight 0."""
-    weights_RK, experts_RK = route(logits_RE, top_k)
-    share_RE = torch.zeros_like(logits_RE, dtype=torch.float32).scatter_(1, experts_RK, weights_RK)
-    share_RE = torch.cat([share_RE, share_RE.new_ones(len(share_RE), 1)], 1)
-    return residual_RD + torch.einsum("re,erd->rd", share_RE, gated_mlp(x_RD, up, down).float())
+    share_RE = x_RD.new_zeros(len(x_RD), len(up), dtype=torch.float32).scatter_(1, experts_RK, weights_RK)
+    share_RE[:, -1] = 1
+    return residual_RD + torch.einsum("re,erd->rd", share_RE, gated_mlp(x_RD, up, down, limit).float())
 
 
 class Mixture:
-    """Softmax-routed experts and a shared one."""
+    """Softmax-routed experts and a shared one; a subclass may choose the experts otherwise."""
 
-    matrices = ("router", "up", "down")
+    matrices: tuple[str, ...] = ("router", "up", "down")
+    starts = NO_STARTS
 
     def __init__(self, recipe: ModelRecipe) -> None:
         self.recipe = recipe
@@ -63,7 +68,7 @@ class Mixture:
         recipe = self.recipe
         return (recipe.experts - recipe.top_k) * 3 * recipe.expert_hidden * recipe.width
 
-    def parameters(self) -> dict[str, nn.Parameter]:
+    def parameters(self) -> Parameters:
         """Return `router` [E, D], `up` and `down`."""
         width, hidden, experts = self.recipe.width, self.recipe.expert_hidden, self.recipe.experts
         shapes = {"router": (experts, width), "up": (experts + 1, width, 2 * hidden), "down": (experts + 1, hidden, width)}
@@ -73,10 +78,17 @@ class Mixture:
         """Return `weights` as they are."""
         return weights
 
+    def choose(self, x_ND: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Return the weights of each token's `top_k` experts, and these experts, [N, k] each."""
+        return route(x_ND @ weights["router"].t(), self.recipe.top_k)
+
     def forward(self, residual_ND: Tensor, x_ND: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         """Return residual + change [N, D], and the share of routed slots that each expert got [E]."""
-        return mixture(residual_ND, x_ND, x_ND @ weights["router"].t(), weights["up"], weights["down"], self.recipe.top_k)
+        return mixture(residual_ND, x_ND, *self.choose(x_ND, weights), weights["up"], weights["down"], self.recipe.gate_limit)
 
     def step(self, residual_RD: Tensor, x_RD: Tensor, weights: Weights) -> Tensor:
         """Return residual + change [R, D] of a few rows."""
-        return mixture_step(residual_RD, x_RD, x_RD @ weights["router"].t(), weights["up"], weights["down"], self.recipe.top_k)
+        return mixture_step(residual_RD, x_RD, *self.choose(x_RD, weights), weights["up"], weights["down"], self.recipe.gate_limit)
+
+    def balance(self, own: Weights, usage_E: Tensor) -> None:
+        """Leave all as it is: what balances a softmax router is a loss."""

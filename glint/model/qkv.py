@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from glint.config.model import ModelRecipe
 from glint.model.layout import Rows
-from glint.model.mechanism import Weights
+from glint.model.mechanism import NO_STARTS, Parameters, Weights
 from glint.model.rotary import Rotary
 
 
@@ -16,11 +16,12 @@ class QKVAttention(ABC):
     """The two products; a subclass says how a query finds its values."""
 
     matrices = ("qkv", "out")
+    starts = NO_STARTS
 
     def __init__(self, recipe: ModelRecipe) -> None:
         self.recipe = recipe
 
-    def parameters(self) -> dict[str, nn.Parameter]:
+    def parameters(self) -> Parameters:
         """Return `qkv` [3D, D] (rows: q, then k, then v; heads contiguous) and `out` [D, D]."""
         width = self.recipe.width
         return {"qkv": nn.Parameter(torch.empty(3 * width, width)), "out": nn.Parameter(torch.empty(width, width))}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glint.model.layout import Indices, Layout
+from glint.model.layout import Indices, Rows
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Span:
         return self.indices.unpad(x_RT.flatten(0, 1))
 
 
-def spans(layout: Layout, device: torch.device) -> list[Span]:
+def spans(rows: Rows) -> list[Span]:
     """Return the prompt (if any), and the rows."""
-    own = Span(slice(layout.prompt, layout.tokens), layout.prompt, layout.rows, layout.indices(device))
-    if not layout.prompt:
-        return [own]
-    alone = Layout((layout.prompt,)).indices(device)
-    return [Span(slice(0, layout.prompt), 0, 1, alone), own]
+    ends = [segment.first for segment in rows.segments[1:]] + [rows.layout.tokens]
+    return [
+        Span(slice(segment.first, end), segment.first, segment.rows, segment.indices)
+        for segment, end in zip(rows.segments, ends, strict=True)
+    ]

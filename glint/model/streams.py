@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from glint.config.model import ModelRecipe
+from glint.model.mechanism import Parameters
 
 
 def mixing_weights(read_logits: Sequence[Tensor], write_logits: Sequence[Tensor]) -> list[Tensor]:
@@ -79,7 +80,7 @@ class MixedStreams:
     def __init__(self, recipe: ModelRecipe) -> None:
         self.recipe = recipe
 
-    def parameters(self) -> dict[str, nn.Parameter]:
+    def parameters(self) -> Parameters:
         """Return the logits of a block's reading and writing weights, [S] each."""
         streams = self.recipe.streams
         return {
@@ -109,9 +110,10 @@ class MixedPass:
         self.read_ND = read(self.newest_ND, self.mixing, self.bank, layer)
         return self.read_ND
 
-    def after_attention(self, layer: int, change_ND: Tensor) -> Tensor:  # noqa: ARG002
-        """Return what the layer has read, with the attention's change [N, D]."""
-        return self.read_ND + change_ND
+    def after_attention(self, layer: int, change_ND: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Return what the layer has read, with the attention's change [N, D]; the feed-forward adds to it."""
+        total_ND = self.read_ND + change_ND
+        return total_ND, total_ND
 
     def after_feed_forward(self, layer: int, total_ND: Tensor) -> None:  # noqa: ARG002
         """Write the layer's output."""
@@ -128,7 +130,7 @@ class SingleStream:
     def __init__(self, recipe: ModelRecipe) -> None:
         """All residuals are made alike; this one has no sizes."""
 
-    def parameters(self) -> dict[str, nn.Parameter]:
+    def parameters(self) -> Parameters:
         """Return nothing."""
         return {}
 
@@ -151,9 +153,10 @@ class SinglePass:
         """Return the stream [N, D]."""
         return self.x_ND
 
-    def after_attention(self, layer: int, change_ND: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the stream with the attention's change [N, D]."""
-        return self.x_ND + change_ND
+    def after_attention(self, layer: int, change_ND: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Return the stream with the attention's change [N, D]; the feed-forward adds to it."""
+        total_ND = self.x_ND + change_ND
+        return total_ND, total_ND
 
     def after_feed_forward(self, layer: int, total_ND: Tensor) -> None:  # noqa: ARG002
         """Take the stream with the layer's change."""

@@ -17,6 +17,7 @@ from glint.device import peak_mib, prepare
 from glint.files import write_json, write_lines
 from glint.model import checkpoint
 from glint.model.decoder import Decoder, count_parameters
+from glint.model.layout import Indexing
 from glint.model.moe import balance_loss
 from glint.randomness import torch_generator
 from glint.train.batches import IGNORED, next_token_batch
@@ -49,19 +50,21 @@ class Pretrainer:
         rows = self.rows[self.step * plan.batch : (self.step + 1) * plan.batch]
         inputs_N, targets_N, layout = next_token_batch(rows, self.dtype, self.job.model.context)
         self.optimiser.zero_grad()
-        hidden = self.model(inputs_N.to(self.device), layout)
+        hidden = self.model(inputs_N.to(self.device), layout, indexing=Indexing(self.step < plan.dense_steps, []))
         loss = cross_entropy(self.model.logits(hidden.final_ND), targets_N.to(self.device), ignore_index=IGNORED)
         balance = balance_loss(hidden.usage_LE)
         # usage is a share of counts: the balance term is reported and weighed, but carries no gradient
-        (loss + plan.balance_weight * balance).backward()
+        (loss + plan.balance_weight * balance + hidden.divergence).backward()
         norm = clip_grad_norm_(self.model.parameters(), plan.clip)
         self.step += 1
         self._require_finite(loss.item(), norm.item())
         self.optimiser.step()
+        self.model.balance(hidden.usage_LE)
         self.tokens += layout.tokens + len(rows)
         self.real_tokens += sum(map(len, rows))
         self.seconds += time.perf_counter() - began
-        record = {"step": self.step, "loss": loss.item(), "balance": balance.item(), "lr": plan.lr, "tokens": self.tokens}
+        losses = {"loss": loss.item(), "balance": balance.item(), "divergence": hidden.divergence.item()}
+        record = {"step": self.step, **losses, "lr": plan.lr, "tokens": self.tokens}
         self.metrics.append(record | {"real_tokens": self.real_tokens, "seconds": self.seconds, "grad_norm": norm.item()})
 
     def _require_finite(self, loss: float, norm: float) -> None:
