@@ -30,6 +30,10 @@ Role = Literal[
     "expression_completions",
     "vision_predictions",
     "vision_receipt",
+    "loss",
+    "loss_receipt",
+    "costs",
+    "costs_receipt",
 ]
 
 

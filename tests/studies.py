@@ -20,3 +20,17 @@ VISION: dict[str, Any] = {
     "analysis": {"contrasts": {"path": {"arm": "faithful", "against": "direct_patch", "steps": [120]}}},
 }
 """A vision study of two arms at the default budget of 120 steps."""
+
+ARCHITECTURE: dict[str, Any] = {
+    "question": "Which structure pays?",
+    "kind": "architecture",
+    "arms": {"hybrid": {}, "single": {"model": {"residual": "single"}}, "dense": {"model": "dense", "several_changes": "another model"}},
+    "seeds": [1, 2],
+    "analysis": {
+        "contrasts": {
+            "streams": {"arm": "hybrid", "against": "single", "steps": [100, 160]},
+            "flops": {"arm": "hybrid", "against": "dense", "steps": [160], "against_steps": [63]},
+        }
+    },
+}
+"""An architecture study of three arms at the default 160 steps; 63 is the step at which a dense model has used the FLOPs of the hybrid."""

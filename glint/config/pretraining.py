@@ -84,8 +84,8 @@ class PretrainJob(Slice):
     checkpoints: tuple[Natural, ...]
 
     @classmethod
-    def of(cls, recipe: "Recipe", seed: int) -> Self:
-        """Return the job of `seed`; the curve's settings enter only through `steps` and `checkpoints`."""
+    def of(cls, recipe: "Recipe", seed: int, also: tuple[int, ...] = ()) -> Self:
+        """Return the job of `seed`; the curve's settings enter only through `steps` and `checkpoints`, of which `also` are further ones."""
         plan = recipe.pretraining
         return cls(
             model=recipe.model,
@@ -93,5 +93,5 @@ class PretrainJob(Slice):
             execution=recipe.execution,
             seed=seed,
             steps=plan.last_step(seed),
-            checkpoints=plan.checkpoints(seed),
+            checkpoints=tuple(sorted({*plan.checkpoints(seed), *also})),
         )

@@ -6,10 +6,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from glint.config.corpus import CorpusRecipe
+from glint.config.costs import CostsRecipe
 from glint.config.evaluation import EvaluationRecipe
 from glint.config.execution import ExecutionRecipe
 from glint.config.expressions import ExpressionsRecipe
-from glint.config.model import ModelRecipe
+from glint.config.model import PRESETS, ModelRecipe
 from glint.config.pretraining import CurveRecipe, PretrainingRecipe
 from glint.config.rl import KLRecipe, ReplayRecipe, RewardRecipe, RLRecipe
 from glint.config.selection import SelectionRecipe
@@ -36,6 +37,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "recipes.NAME.evaluation": EvaluationRecipe,
     "recipes.NAME.expressions": ExpressionsRecipe,
     "recipes.NAME.vision": VisionRecipe,
+    "recipes.NAME.costs": CostsRecipe,
     "recipes.NAME.execution": ExecutionRecipe,
 }
 WORDS = {
@@ -51,7 +53,8 @@ WORDS = {
 def schema() -> str:
     """Return the JSON schema of a config file, for editors.
 
-    An arm's sections are recipes, of which every key may be left out; a study may be null, which leaves it out.
+    An arm's sections are recipes, of which every key may be left out; a study may be null, which leaves it out; the name of a preset
+    stands for a model, or among its keys for the others.
     """
     tree = Config.model_json_schema()
     by_name = tree["properties"]["studies"]["patternProperties"]
@@ -60,6 +63,10 @@ def schema() -> str:
     for name, node in tree["$defs"]["Recipe"]["properties"].items():
         if name in arm:
             arm[name] = {"$ref": node["$ref"], "description": arm[name]["description"]}
+    preset = {"enum": list(PRESETS), "type": "string", "description": "Preset whose values the keys have that are not written."}
+    tree["$defs"]["ModelRecipe"]["properties"]["preset"] = preset
+    for section in (arm, tree["$defs"]["Recipe"]["properties"]):
+        section["model"] = {"anyOf": [{"enum": list(PRESETS)}, section["model"]]}
     return json.dumps(tree, indent=1, sort_keys=True) + "\n"
 
 

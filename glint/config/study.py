@@ -2,17 +2,20 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from glint.config.base import Name, Positive, Seed, Share, Strict
 from glint.config.errors import unknown
+from glint.config.presets import written_out
 
 SECTIONS = {
     "rl": ("corpus", "model", "pretraining", "selection", "rl", "evaluation"),
     "pretraining": ("model", "pretraining", "expressions"),
     "vision": ("model", "vision"),
+    "architecture": ("model",),
 }
-"""Parts of the recipe that the arms of a study may change, by the study's kind: those that its jobs read."""
+"""Parts of the recipe that the arms of a study may change, by the study's kind: those that its jobs read, and of kind architecture, whose
+arms must meet the same tokens, the model alone."""
 RL_ONLY = ("start_seed", "split", "tasks_per_family", "curve")
 RL_ONLY_ANALYSIS = ("metric", "families", "control", "equal_rollouts")
 
@@ -23,7 +26,7 @@ class Arm(Strict):
     corpus: dict[str, Any] = Field(default_factory=dict)
     """Changed corpus keys."""
     model: dict[str, Any] = Field(default_factory=dict)
-    """Changed model keys."""
+    """Changed model keys, or the name of a preset, or with `preset` among the keys what that preset changes too."""
     pretraining: dict[str, Any] = Field(default_factory=dict)
     """Changed pretraining keys."""
     selection: dict[str, Any] = Field(default_factory=dict)
@@ -39,6 +42,11 @@ class Arm(Strict):
     several_changes: str | None = Field(default=None, min_length=1)
     """Why this arm changes more than one value; without it such an arm is refused."""
 
+    @field_validator("model", mode="before")
+    @classmethod
+    def _preset_means_its_values(cls, given: Any) -> Any:
+        return written_out(given)
+
     def overrides(self) -> dict[str, dict[str, Any]]:
         """Return the non-empty sections of this arm."""
         return {name: section for name, section in self.model_dump(exclude={"several_changes"}).items() if section}
@@ -53,6 +61,20 @@ class Contrast(Strict):
     """The arm whose scores are taken off."""
     steps: tuple[Positive, ...] = Field(min_length=1)
     """Checkpoints at which they are compared."""
+    against_steps: tuple[Positive, ...] | None = Field(default=None, min_length=1)
+    """Of a study of kind architecture: checkpoints of `against`, one for each of `steps`; none: the same. At a constant learning rate the
+    checkpoint of an earlier step is the run with fewer FLOPs."""
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Return the step of `arm` and that of `against` of each comparison."""
+        return tuple(zip(self.steps, self.against_steps or self.steps, strict=True))
+
+    @model_validator(mode="after")
+    def _steps_pair_up(self) -> Self:
+        if self.against_steps is not None and len(self.against_steps) != len(self.steps):
+            raise ValueError(f"against_steps {list(self.against_steps)} must name one step for each of the steps {list(self.steps)}")
+        return self
 
 
 class Analysis(Strict):
@@ -60,11 +82,11 @@ class Analysis(Strict):
 
     metric: Literal["greedy_pass1", "sampled_exact", "pass8", "cases"] = "greedy_pass1"
     """The primary outcome of a study of kind rl; of kind pretraining it is always the share of target bytes predicted (byte_accuracy), of
-    kind vision the share of held-out images whose digit is named."""
+    kind vision the share of held-out images whose digit is named, of kind architecture the held-out loss."""
     families: tuple[str, ...] = ()
     """Families over which the primary outcome is averaged; empty: those that RL trains."""
     contrasts: dict[Name, Contrast] = Field(default_factory=dict)
-    """Comparisons of a study of kind pretraining or vision, by name."""
+    """Comparisons of a study of kind pretraining, vision or architecture, by name."""
     confidence: float = Field(default=0.95, gt=0, lt=1)
     """Level of every interval."""
     resamples: Positive = 10000
@@ -87,9 +109,9 @@ class Study(Strict):
 
     question: str = Field(min_length=1)
     """What the study asks, in one sentence."""
-    kind: Literal["rl", "pretraining", "vision"] = "rl"
+    kind: Literal["rl", "pretraining", "vision", "architecture"] = "rl"
     """Which pipeline answers it. rl: does RL improve a pretrained model; pretraining: what does the order or choice of examples change;
-    vision: by which path should images reach the model."""
+    vision: by which path should images reach the model; architecture: which structure of the model pays."""
     recipe: str = "main"
     """Name of the base recipe."""
     arms: dict[Name, Arm] = Field(min_length=1)
@@ -115,6 +137,14 @@ class Study(Strict):
     def in_order(self) -> tuple[str, ...]:
         """Return the arms as reports list them: the base, the others by name, the control last."""
         return tuple(sorted(self.arms, key=lambda name: (name != self.base, name == self.analysis.control, name)))
+
+    def compared_steps(self, arm: str) -> tuple[int, ...]:
+        """Return the steps at which the plan of an architecture study compares `arm`, ascending."""
+        found: set[int] = set()
+        for contrast in self.analysis.contrasts.values():
+            for ours, theirs in contrast.pairs:
+                found |= {ours} if contrast.arm == arm else {theirs} if contrast.against == arm else set()
+        return tuple(sorted(found))
 
     def rivals(self, arm: str) -> dict[str, str]:
         """Return the arms that the gain of `arm` is set against, by the phase of the estimates; none for the control."""
@@ -146,7 +176,8 @@ class Study(Strict):
         if self.kind == "rl":
             if self.analysis.contrasts:
                 raise ValueError(
-                    "analysis.contrasts belong to a study of kind pretraining or vision; an rl study compares with analysis.control"
+                    "analysis.contrasts belong to a study of kind pretraining, vision or architecture; "
+                    "an rl study compares with analysis.control"
                 )
             return self
         if not self.analysis.contrasts:
@@ -155,4 +186,10 @@ class Study(Strict):
             for name in names:
                 if getattr(node, name) != type(node).model_fields[name].default:
                     raise ValueError(f"{name} means nothing in a study of kind {self.kind}; leave it out")
+        for name, contrast in self.analysis.contrasts.items():
+            if self.kind != "architecture" and contrast.against_steps is not None:
+                raise ValueError(
+                    f"analysis.contrasts.{name}.against_steps means nothing in a study of kind {self.kind}, "
+                    f"whose arms are compared at the same steps; leave it out"
+                )
         return self

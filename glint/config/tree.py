@@ -4,15 +4,17 @@ import json
 from collections.abc import Iterator
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from glint.config.base import Name, Strict
 from glint.config.corpus import ALL_FAMILIES, CorpusRecipe
+from glint.config.costs import CostsRecipe
 from glint.config.errors import sentence, unknown
 from glint.config.evaluation import EvaluationRecipe
 from glint.config.execution import ExecutionRecipe
 from glint.config.expressions import SCORING, ExpressionsRecipe, check_training
 from glint.config.model import ModelRecipe
+from glint.config.presets import written_out
 from glint.config.pretraining import PretrainingRecipe
 from glint.config.rl import RLRecipe
 from glint.config.selection import SelectionRecipe
@@ -30,7 +32,7 @@ class Recipe(Strict):
     """Everything that decides the outcome of one training seed."""
 
     model: ModelRecipe = Field(default_factory=ModelRecipe)
-    """Sizes of the network."""
+    """Mechanisms and sizes of the network; the name of a preset stands for its values, and `preset` among the keys for the other ones."""
     corpus: CorpusRecipe = Field(default_factory=CorpusRecipe)
     """Families and task counts."""
     pretraining: PretrainingRecipe = Field(default_factory=PretrainingRecipe)
@@ -45,8 +47,15 @@ class Recipe(Strict):
     """What studies of kind pretraining train on."""
     vision: VisionRecipe = Field(default_factory=VisionRecipe)
     """How studies of kind vision learn to read digits in images."""
+    costs: CostsRecipe = Field(default_factory=CostsRecipe)
+    """At which lengths studies of kind architecture measure what a model costs."""
     execution: ExecutionRecipe = Field(default_factory=ExecutionRecipe)
     """Device, precision, threads."""
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _preset_means_its_values(cls, given: Any) -> Any:
+        return written_out(given)
 
     @model_validator(mode="after")
     def _families_exist(self) -> Self:
@@ -150,8 +159,10 @@ class Config(Strict):
                 _check_comparable(key, study, name, front, recipe)
             elif study.kind == "pretraining":
                 _check_expressions(f"{key}.arms.{name}", study, base, recipe)
-            else:
+            elif study.kind == "vision":
                 _check_vision(f"{key}.arms.{name}", study, base, recipe)
+            else:
+                _check_architecture(key, study, recipe)
         if study.analysis.equal_rollouts:
             _check_rollouts(key, {name: recipe for recipe, name in seen.items()})
 
@@ -246,6 +257,8 @@ def _check_sections(key: str, study: Study, arm: Arm) -> None:
     """Refuse an arm that changes what its study does not read: it would be another name for the base recipe."""
     for section in arm.overrides():
         if section not in SECTIONS[study.kind]:
+            if study.kind == "architecture":
+                raise ValueError(f"{key} changes {section}, but the arms of an architecture study differ in their model alone")
             raise ValueError(f"{key} changes {section}, which a study of kind {study.kind} does not read")
 
 
@@ -273,6 +286,16 @@ def _check_vision(key: str, study: Study, base: Recipe, recipe: Recipe) -> None:
             f"{key}: an image and vision.prompt take {recipe.vision.length} tokens, but model.context is {recipe.model.context}"
         )
     _check_steps(key, study, "vision.checkpoints", recipe.vision.checkpoints)
+
+
+def _check_architecture(key: str, study: Study, recipe: Recipe) -> None:
+    """Refuse a comparison at a step that pretraining does not reach."""
+    last = recipe.pretraining.steps
+    for name, contrast in study.analysis.contrasts.items():
+        for label, steps in (("steps", contrast.steps), ("against_steps", contrast.against_steps or ())):
+            beyond = [step for step in steps if step > last]
+            if beyond:
+                raise ValueError(f"{key}.analysis.contrasts.{name}.{label} {beyond} lie beyond the last step of pretraining, {last}")
 
 
 def _check_steps(key: str, study: Study, checkpoints: str, known: tuple[int, ...]) -> None:

@@ -99,14 +99,17 @@ def draw_cases(family: Family, generator: Generator, count: int) -> list[dict[st
     return cases
 
 
+def token_rows(examples: pd.DataFrame) -> list[list[int]]:
+    """Return the ids of each example: bos, prompt, completion, eos."""
+    return [tokenizer.encode(text, eos=True) for text in examples["prompt"] + examples["completion"]]
+
+
 def tokenise(examples: pd.DataFrame) -> dict[str, NDArray[Any]]:
     """Return the pretraining split as one run of ids: `ids` uint16 (tokens,) and `offsets` int64 (examples + 1,).
 
-    An example is bos, prompt, completion, eos; example i is `ids[offsets[i]:offsets[i + 1]]`.
+    Example i is `ids[offsets[i]:offsets[i + 1]]`.
     """
-    pretrain = examples[examples["split"] == "pretrain"]
-    texts = pretrain["prompt"] + pretrain["completion"]
-    rows = [tokenizer.encode(text, eos=True) for text in texts]
+    rows = token_rows(examples[examples["split"] == "pretrain"])
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     return {"ids": np.array([token for row in rows for token in row], dtype=np.uint16), "offsets": offsets}

@@ -100,7 +100,11 @@ WITH_PRETRAINING: dict[str, Any] = GOOD | {
 }
 CONTRAST = "studies.order.analysis.contrasts.order"
 BAD_PRETRAINING = [
-    ("studies.order.kind", "pretrain", ["studies.order.kind should be 'rl', 'pretraining' or 'vision'", "did you mean pretraining?"]),
+    (
+        "studies.order.kind",
+        "pretrain",
+        ["studies.order.kind should be 'rl', 'pretraining', 'vision' or 'architecture'", "did you mean pretraining?"],
+    ),
     (f"{CONTRAST}.arm", "divers", ["contrasts.order: arm divers is unknown", "did you mean diverse?"]),
     (f"{CONTRAST}.against", "diverse", ["contrasts.order compares arm diverse with itself"]),
     (f"{CONTRAST}.steps", [50, 70], ["contrasts.order.steps [70] are not among expressions.checkpoints [20, 40, 50"]),

@@ -103,7 +103,7 @@ def test_recipes_that_differ_in_the_curve_alone_share_one_training():
 
 def test_manifest_names_every_role_of_every_run():
     entries = plan().manifest()
-    roles = {role for role, (stage, _) in ROLES.items() if stage not in ("expressions", "vision")}
+    roles = {role for role, (stage, _) in ROLES.items() if stage not in ("expressions", "vision", "loss", "costs")}
     assert len(entries) == 2 * 2 * len(roles)
     assert {entry["role"] for entry in entries} == roles
     before = [entry["path"] for entry in entries if entry["role"] == "before"]
@@ -196,6 +196,47 @@ def test_its_manifest_names_its_own_results_alone():
     entries = [entry for entry in with_vision({"vision": {"start": "selected"}}).manifest() if entry["study"] == "digits"]
     assert {entry["role"] for entry in entries} == {"vision_predictions", "vision_receipt"}
     assert len(entries) == 2 * 2 * 2
+
+
+STRUCTURE = studies.ARCHITECTURE | {"seeds": [42, 7]}
+
+
+def with_architecture(study=STRUCTURE, **more):
+    return Plan(load(BASE | {"studies": BASE["studies"] | {"structure": study} | more}))
+
+
+def test_an_architecture_study_shares_the_pretraining_of_an_rl_study_and_keeps_the_steps_that_it_compares():
+    before, after = plan(), with_architecture()
+    assert {job.id for job in before.jobs.values()} < {job.id for job in after.jobs.values()}
+    assert len(after.stage("pretrain")) == 2 * (1 + 2)  # the hybrid is that of the rl study
+    runs = {(run.arm, run.seed): run.stages for run in after.runs if run.study == "structure"}
+    for arm, extra in {"hybrid": (), "single": (), "dense": (63,)}.items():
+        checkpoints = json.loads(after.jobs[runs[arm, 7]["pretrain"]].recipe)["checkpoints"]
+        assert checkpoints == sorted({*range(60, 161, 20), *extra})
+        names = [f"step-{step:04d}" for step in checkpoints]
+        for stage in ("evaluate/pretraining", "loss"):
+            assert json.loads(after.jobs[runs[arm, 7][stage]].recipe)["checkpoints"] == names
+    assert runs["hybrid", 7]["pretrain"] in before.jobs
+
+
+def test_a_step_between_the_candidates_changes_no_other_job_of_the_rl_study():
+    contrast = {"arm": "hybrid", "against": "single", "steps": [77]}
+    before, after = with_architecture(), with_architecture(STRUCTURE | {"analysis": {"contrasts": {"streams": contrast}}})
+    changed = {job.stage for job in before.jobs if before.jobs[job].recipe != after.jobs[job].recipe}
+    assert changed == {"pretrain", "evaluate/pretraining", "loss"}
+
+
+def test_what_a_model_costs_is_measured_once_an_arm():
+    jobs = with_architecture().stage("costs")
+    assert len(jobs) == 3
+    assert {(job.id.seed, tuple(job.sources)) for job in jobs} == {(7, ())}
+
+
+def test_its_manifest_names_what_training_wrote_and_its_own_results():
+    entries = [entry for entry in with_architecture().manifest() if entry["study"] == "structure" and entry["arm"] == "dense"]
+    trained = {"examples", "pretrain_metrics", "pretrain_receipt", "pretrain_dev", "pretrain_dev_receipt", "loss", "loss_receipt"}
+    assert {entry["role"] for entry in entries if entry["seed"] == 42} == trained
+    assert {entry["role"] for entry in entries if entry["seed"] == 7} == {*trained, "costs", "costs_receipt"}
 
 
 def test_a_job_the_config_does_not_ask_for_is_a_key_error():

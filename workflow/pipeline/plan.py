@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from glint.config.base import Slice, canonical_json
 from glint.config.corpus import CorpusJob
+from glint.config.costs import CostsJob
 from glint.config.evaluation import EvaluateJob, EvaluationRecipe
 from glint.config.expressions import ExpressionsJob
+from glint.config.heldout import HeldOutJob
 from glint.config.mutation import MutationJob
 from glint.config.pretraining import PretrainJob
 from glint.config.rl import RLJob
@@ -71,7 +73,7 @@ class Plan:
         rl = config.rl_studies()
         in_order = [(name, config.studies[name]) for name in (*rl, *sorted(config.studies.keys() - set(rl)))]
         self.runs = [
-            Run(study, arm, seed, self._add_run(_steps(plan, resolve(config, study, arm), seed)))
+            Run(study, arm, seed, self._add_run(_steps(plan, arm, resolve(config, study, arm), seed)))
             for study, plan in in_order
             for arm in plan.in_order()
             for seed in sorted(plan.seeds)
@@ -160,6 +162,10 @@ ROLES = {
     "expression_completions": ("expressions", "completions.parquet"),
     "vision_predictions": ("vision", "predictions.parquet"),
     "vision_receipt": ("vision", "receipt.json"),
+    "loss": ("loss", "loss.parquet"),
+    "loss_receipt": ("loss", "receipt.json"),
+    "costs": ("costs", "costs.json"),
+    "costs_receipt": ("costs", "receipt.json"),
 }
 """Where the file of each role of the manifest lies: stage and name."""
 
@@ -167,12 +173,14 @@ Steps = dict[str, tuple[Slice, tuple[str, ...]]]
 """The stages of one run in order, each with its slice of the recipe and the stages it reads."""
 
 
-def _steps(study: Study, recipe: Recipe, seed: int) -> Steps:
+def _steps(study: Study, arm: str, recipe: Recipe, seed: int) -> Steps:
     """Return what one seed of one arm goes through, by the kind of its study."""
     if study.kind == "pretraining":
         return {"expressions": (ExpressionsJob.of(recipe, seed), ())}
     if study.kind == "vision":
         return _vision_steps(recipe, seed)
+    if study.kind == "architecture":
+        return _architecture_steps(study, arm, recipe, seed)
     return _rl_steps(study, recipe, seed)
 
 
@@ -195,15 +203,32 @@ def _rl_steps(study: Study, recipe: Recipe, seed: int) -> Steps:
 
 def _start_steps(recipe: Recipe, seed: int) -> Steps:
     """Return what leads to a selected checkpoint."""
-    pretraining = PretrainJob.of(recipe, seed)
-    names = tuple(f"step-{step:04d}" for step in pretraining.checkpoints)
     selection = SelectJob(selection=recipe.selection, candidates=recipe.pretraining.candidates(), seed=seed)
+    return _pretrained_steps(recipe, PretrainJob.of(recipe, seed)) | {"select": (selection, ("evaluate/pretraining",))}
+
+
+def _pretrained_steps(recipe: Recipe, pretraining: PretrainJob) -> Steps:
+    """Return what leads to the checkpoints of `pretraining` and to their answers on dev."""
+    seed = pretraining.seed
+    evaluation = _ask(recipe, seed, split="dev", sampled=False, checkpoints=_names(pretraining))
     return {
         "corpus": (CorpusJob(corpus=recipe.corpus, seed=seed), ()),
         "pretrain": (pretraining, ("corpus",)),
-        "evaluate/pretraining": (_ask(recipe, seed, split="dev", sampled=False, checkpoints=names), ("corpus", "pretrain")),
-        "select": (selection, ("evaluate/pretraining",)),
+        "evaluate/pretraining": (evaluation, ("corpus", "pretrain")),
     }
+
+
+def _names(pretraining: PretrainJob) -> tuple[str, ...]:
+    return tuple(f"step-{step:04d}" for step in pretraining.checkpoints)
+
+
+def _architecture_steps(study: Study, arm: str, recipe: Recipe, seed: int) -> Steps:
+    """Return pretraining with its evaluation, as before RL, and the held-out loss; the lowest seed also measures what the model costs."""
+    plan = recipe.pretraining
+    pretraining = PretrainJob.of(recipe, seed, also=(*study.compared_steps(arm), plan.steps))
+    loss = HeldOutJob(execution=recipe.execution, split="confirm", sequence=plan.sequence, checkpoints=_names(pretraining), seed=seed)
+    costs: Steps = {"costs": (CostsJob.of(recipe, seed), ())} if seed == min(study.seeds) else {}
+    return _pretrained_steps(recipe, pretraining) | {"loss": (loss, ("corpus", "pretrain"))} | costs
 
 
 def _ask(recipe: Recipe, seed: int, sampled: bool = True, **which: Any) -> EvaluateJob:
