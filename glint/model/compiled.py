@@ -280,6 +280,81 @@ def fill_cache(qkv_NX: Tensor, rows: Rows, k_RHCK: Tensor, v_RHCK: Tensor, posit
     kernels.fill_cache(qkv, rows.layout.prompt, rows.starts, *rows.rotary.turns, window, stride, *cache)
 
 
+DeltaInputs = tuple[kernels.Array, kernels.Array, kernels.Array, kernels.Array, kernels.Array, kernels.Array]
+"""Of the delta rule: inputs, kernel, z, bias, rate, beta."""
+Extent = tuple[int, NDArray[np.int64], int]
+"""Tokens of the prompt, starts of the rows, tokens of the longest."""
+
+
+class _DeltaAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_NX: Tensor, z_ND: Tensor, beta_NH: Tensor, convolution_XJ: Tensor, bias_D: Tensor, log_rate_H: Tensor, rows: Rows
+    ) -> tuple[Tensor, Tensor]:
+        heads = len(log_rate_H)
+        given = _delta_inputs(x_NX, z_ND, beta_NH, convolution_XJ, bias_D, log_rate_H)
+        where: Extent = (rows.layout.prompt, rows.starts, max(rows.layout.prompt, rows.layout.longest))
+        size = len(bias_D) // heads
+        out_NHK, s_RHKV = torch.empty(len(x_NX), heads, size), torch.empty(rows.layout.rows, heads, size, kernels.padded(size))
+        kernels.delta_attention(*given, *where, array(out_NHK), array(s_RHKV))
+        ctx.where = where
+        ctx.save_for_backward(x_NX, z_ND, beta_NH, convolution_XJ, bias_D, log_rate_H)
+        ctx.mark_non_differentiable(s_RHKV)
+        return out_NHK, s_RHKV
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NHK: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x_NX, z_ND, beta_NH, convolution_XJ, bias_D, log_rate_H = ctx.saved_tensors
+        heads = len(log_rate_H)
+        given = _delta_inputs(x_NX, z_ND, beta_NH, convolution_XJ, bias_D, log_rate_H)
+        grad_x_NX, grad_z_ND, grad_beta_NH = (torch.empty_like(x) for x in (x_NX, z_ND, beta_NH))
+        grad_kernel_3HJK, grad_bias_D, grad_log_rate_H = torch.zeros(given[1].shape), torch.zeros_like(bias_D), torch.zeros_like(log_rate_H)
+        grads = (by_head(grad_x_NX, heads, 3), array(grad_kernel_3HJK), by_head(grad_z_ND, heads, 1), array(grad_bias_D.view(heads, -1)))
+        where: Extent = ctx.where
+        vectors = (array(grad_log_rate_H), array(grad_beta_NH))
+        kernels.delta_attention_backward(array(grad_NHK.contiguous()), *given, *where, *grads, *vectors)
+        grad_convolution_XJ = grad_kernel_3HJK.transpose(2, 3).reshape(convolution_XJ.shape)
+        return grad_x_NX, grad_z_ND, grad_beta_NH, grad_convolution_XJ, grad_bias_D, grad_log_rate_H, None
+
+
+def _delta_inputs(x_NX: Tensor, z_ND: Tensor, beta_NH: Tensor, convolution_XJ: Tensor, bias_D: Tensor, log_rate_H: Tensor) -> DeltaInputs:
+    """Return what the loops read, by head."""
+    heads = len(log_rate_H)
+    kernel_3HJK = convolution_XJ.detach().view(3, heads, -1, convolution_XJ.shape[1]).transpose(2, 3).contiguous()
+    bias_HK, rate_H = bias_D.view(heads, -1), log_rate_H.detach().exp()
+    return by_head(x_NX, heads, 3), array(kernel_3HJK), by_head(z_ND, heads, 1), array(bias_HK), array(rate_H), array(beta_NH)
+
+
+def delta_attention(
+    x_NX: Tensor, z_ND: Tensor, beta_NH: Tensor, convolution_XJ: Tensor, bias_D: Tensor, log_rate_H: Tensor, rows: Rows
+) -> tuple[Tensor, Tensor]:
+    """Return what queries read by the delta rule, float32 [N, H, K], and S after each row's last token [R, H, K, V], without a gradient.
+
+    Inputs before convolution, z before the bias and beta before the sigmoid; columns of S are padded to whole registers.
+    """
+    return _DeltaAttention.apply(x_NX, z_ND, beta_NH, convolution_XJ, bias_D, log_rate_H, rows)
+
+
+def delta_step(
+    x_RX: Tensor,
+    z_RD: Tensor,
+    beta_RH: Tensor,
+    convolution_XJ: Tensor,
+    bias_D: Tensor,
+    log_rate_H: Tensor,
+    inputs_RJX: Tensor,
+    s_RHKV: Tensor,
+) -> Tensor:
+    """Advance the inputs and S of every row by one token, in place, and return what its query reads, float32 [R, H, K]."""
+    heads = len(log_rate_H)
+    given = _delta_inputs(x_RX, z_RD, beta_RH, convolution_XJ, bias_D, log_rate_H)
+    out_RHK = torch.empty(len(x_RX), heads, len(bias_D) // heads)
+    before_RJ3HK = array(inputs_RJX.view(*inputs_RJX.shape[:2], 3, heads, -1))
+    kernels.delta_step(*given, before_RJ3HK, array(s_RHKV), array(out_RHK))
+    return out_RHK
+
+
 class _Sinkhorn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits_NSS: Tensor, iterations: int, floor: float) -> Tensor:

@@ -1,8 +1,9 @@
 """Kimi Delta Attention (Kimi Team, 2025: Kimi Linear), as GLM's linear layers have it: a decay a channel, bounded from below.
 
 Each head keeps one matrix S [K, V]. A token first lets row d of S fade by e^(g_d), then moves what S answers to its key k towards
-its value v: S <- diag(e^g) S; S <- S + k (x) beta (v - S^T k). Its output is S^T q. Decoding does this token by token, training
-16 tokens at a time. Matrix products take the dtype of the input, everything else is float32.
+its value v: S <- diag(e^g) S; S <- S + k (x) beta (v - S^T k). Its output is S^T q. Compiled loops on a CPU, and decoding
+everywhere, do this token by token; elsewhere training does 16 tokens at a time. Matrix products take the dtype of the input,
+everything else is float32.
 
 Beside the package's legend: B rows of one span, C chunks, I tokens of a chunk, V value size of a head (= K), J = 3 inputs that the
 convolution sees beside a token's own, X = 3 H K channels of q, k and v (H K = D).
@@ -17,10 +18,13 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, pad, silu
 
 from glint.config.model import ModelRecipe
+from glint.device import compiles
+from glint.model import compiled
 from glint.model.layout import Rows
 from glint.model.mechanism import Parameters, Starts, Weights
+from glint.model.primitives import rms_norm
 from glint.model.rotary import Rotary
-from glint.model.spans import Span, spans
+from glint.model.spans import spans
 
 CHUNK = 16
 """The exponent of a whole chunk, at most 16 * 5 = 80, still has its e^80 in float32."""
@@ -36,7 +40,7 @@ class KDAState:
     """The whole decode cache of a layer, constant in length."""
 
     s_BHKV: Tensor
-    """Float32."""
+    """Float32; the compiled loops pad its columns to whole registers."""
     inputs_BJX: Tensor
     """The last three inputs of the convolution, [B, 3, X]; zeros before the first token."""
 
@@ -110,6 +114,18 @@ def unit_length(x: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + KEY_EPSILON)
 
 
+def last_inputs(x_NX: Tensor, rows: Rows) -> Tensor:
+    """Return what a row's next token finds before it in the convolution [R, 3, X]: its last tokens, or the prompt's, or zeros."""
+    prompt, lengths = rows.layout.prompt, torch.tensor(rows.layout.lengths, device=x_NX.device)[:, None]
+    own = lengths + torch.arange(1 - KERNEL, 0, device=x_NX.device)
+    packed = torch.where(own >= 0, torch.from_numpy(rows.starts[:-1]).to(x_NX.device)[:, None] + own, prompt + own)
+    return x_NX.detach()[packed.clamp(min=0)] * (packed >= 0)[..., None]
+
+
+def _vectors(weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
+    return weights["convolution"], weights["decay_bias"], weights["decay_log_rate"]
+
+
 def draw_decay_bias(bias: Tensor, generator: torch.Generator) -> None:
     """Fill `bias` so that its softplus is log-uniform in [0.001, 0.1]."""
     steps = bias.uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp().clamp(min=1e-4)
@@ -146,63 +162,61 @@ class KimiDeltaAttention:
 
     def forward(self, x_ND: Tensor, weights: Weights, rows: Rows, kept: list[Any] | None) -> Tensor:
         """Return the change [N, D] of packed tokens; see `Attention`."""
-        projected = (x_ND @ weights["qkv"].t(), self._log_decay(x_ND, weights), self._beta(x_ND, weights))
-        outputs = []
-        state = self.empty(1 if rows.layout.prompt else rows.layout.rows, x_ND)
-        for span in spans(rows):
-            attended_NHK, state = self._attend(*projected, weights["convolution"], span, state)
-            outputs.append(attended_NHK)
+        x_NX, z_ND, beta_NH = self._projected(x_ND, weights)
+        if compiles(x_ND.device):
+            attended_NHK, s_RHKV = compiled.delta_attention(x_NX, z_ND, beta_NH, *_vectors(weights), rows)
+        else:
+            attended_NHK, s_RHKV = self._attend(x_NX, self._log_decay(z_ND, weights), beta_NH.float().sigmoid(), weights, rows)
         if kept is not None:
-            kept.append(state)
-        return self._output(torch.cat(outputs), x_ND, weights)
-
-    def empty(self, rows: int, like: Tensor) -> KDAState:
-        """Return the state of `rows` rows before their first token, in the compute dtype and on the device of `like`."""
-        s_BHKV = like.new_zeros(rows, self.heads, self.head_size, self.head_size, dtype=torch.float32)
-        return KDAState(s_BHKV, like.new_zeros(rows, KERNEL - 1, 3 * self.width))
+            kept.append(KDAState(s_RHKV, last_inputs(x_NX, rows)))
+        return self._output(attended_NHK, x_ND, weights)
 
     def step(self, x_RD: Tensor, weights: Weights, positions_R: Tensor, rotary: Rotary, kept: KDAState) -> Tensor:  # noqa: ARG002
         """Add one position a row to `kept`, in place, and return its change [R, D]."""
-        inputs = torch.cat([kept.inputs_BJX, (x_RD @ weights["qkv"].t())[:, None]], 1)
-        q, k, v = self._split(silu((inputs.float() * weights["convolution"].t()).sum(1)))
-        g_RHK, beta_RH = self._log_decay(x_RD, weights), self._beta(x_RD, weights)
-        attended_R1HV, s_BHKV = recurrent(q[:, None], k[:, None], v[:, None], g_RHK[:, None], beta_RH[:, None], kept.s_BHKV)
+        x_RX, z_RD, beta_RH = self._projected(x_RD, weights)
+        if compiles(x_RD.device):
+            attended_RHK = compiled.delta_step(x_RX, z_RD, beta_RH, *_vectors(weights), kept.inputs_BJX, kept.s_BHKV)
+            return self._output(attended_RHK, x_RD, weights)
+        inputs = torch.cat([kept.inputs_BJX, x_RX[:, None]], 1)
+        convolved_R1X = silu((inputs.float() * weights["convolution"].t()).sum(1))[:, None]
+        g_RHK, beta_RH = self._log_decay(z_RD, weights), beta_RH.float().sigmoid()
+        attended_R1HV, s_BHKV = recurrent(*self._split(convolved_R1X), g_RHK[:, None], beta_RH[:, None], kept.s_BHKV)
         kept.inputs_BJX.copy_(inputs[:, 1:])
         kept.s_BHKV.copy_(s_BHKV)
         return self._output(attended_R1HV[:, 0], x_RD, weights)
 
-    def _attend(
-        self, x_NX: Tensor, g_NHK: Tensor, beta_NH: Tensor, kernel_XJ: Tensor, span: Span, before: KDAState
-    ) -> tuple[Tensor, KDAState]:
-        """Return the attended values of the span's tokens and the state after its rows, whose state before was `before`."""
-        inputs = torch.cat([before.inputs_BJX.expand(span.rows, -1, -1), span.pad(x_NX)], 1)
-        convolved_BXT = silu(conv1d(inputs.float().transpose(1, 2), kernel_XJ[:, None], groups=len(kernel_XJ)))
-        g, beta_BTH = span.pad(g_NHK), span.pad(beta_NH)
-        if not span.indices.identity:  # padding changes nothing in S
-            real_BT = span.indices.real_RT
-            g, beta_BTH = g * real_BT[..., None, None], beta_BTH * real_BT[..., None]
-        start = before.s_BHKV.expand(span.rows, -1, -1, -1)
-        attended, s_BHKV = chunked(*self._split(convolved_BXT.transpose(1, 2)), g, beta_BTH, start)
-        last = span.indices.real_RT.sum(1)[:, None] + torch.arange(KERNEL - 1, device=inputs.device)
-        return span.unpad(attended), KDAState(s_BHKV, inputs.gather(1, last[..., None].expand(-1, -1, inputs.shape[2])))
+    def _projected(self, x_ND: Tensor, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q, k and v before their convolution [N, 3D], the decay before its bias [N, D], beta before its sigmoid [N, H]."""
+        z_ND = x_ND @ weights["decay_down"].t() @ weights["decay_up"].t()
+        return x_ND @ weights["qkv"].t(), z_ND, x_ND @ weights["beta"].t()
+
+    def _attend(self, x_NX: Tensor, g_NHK: Tensor, beta_NH: Tensor, weights: Weights, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return the attended values [N, H, K] and the state after each row."""
+        kernel_XJ, outputs = weights["convolution"], []
+        s_BHKV = x_NX.new_zeros(1, self.heads, self.head_size, self.head_size, dtype=torch.float32)
+        for span in spans(rows):
+            inputs_BTX = pad(span.whole(x_NX).float(), (0, 0, KERNEL - 1, 0))[:, span.start :]
+            convolved_BXT = silu(conv1d(inputs_BTX.transpose(1, 2), kernel_XJ[:, None], groups=len(kernel_XJ)))
+            g, beta_BTH = span.pad(g_NHK), span.pad(beta_NH)
+            if not span.indices.identity:  # padding changes nothing in S
+                real_BT = span.indices.real_RT
+                g, beta_BTH = g * real_BT[..., None, None], beta_BTH * real_BT[..., None]
+            start = s_BHKV.expand(span.rows, -1, -1, -1)
+            attended, s_BHKV = chunked(*self._split(convolved_BXT.transpose(1, 2)), g, beta_BTH, start)
+            outputs.append(span.unpad(attended))
+        return torch.cat(outputs), s_BHKV
 
     def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k (both of unit length, q scaled by K^-0.5) and v, [..., H, K], of convolved channels [..., X]."""
         q, k, v = x.unflatten(-1, (3, self.heads, self.head_size)).unbind(-3)
         return unit_length(q) * self.head_size**-0.5, unit_length(k), v
 
-    def _beta(self, x_ND: Tensor, weights: Weights) -> Tensor:
-        """Return how far a head moves towards a token's value, [N, H] in (0, 1)."""
-        return (x_ND @ weights["beta"].t()).float().sigmoid()
-
-    def _log_decay(self, x_ND: Tensor, weights: Weights) -> Tensor:
+    def _log_decay(self, z_ND: Tensor, weights: Weights) -> Tensor:
         """Return g [N, H, K] in (-5, 0)."""
-        z_NX = (x_ND @ weights["decay_down"].t() @ weights["decay_up"].t()).float() + weights["decay_bias"]
         rate_H1 = weights["decay_log_rate"].exp()[:, None]
-        return STRONGEST_DECAY * torch.sigmoid(rate_H1 * z_NX.unflatten(-1, (self.heads, -1)))
+        return STRONGEST_DECAY * torch.sigmoid(rate_H1 * (z_ND.float() + weights["decay_bias"]).unflatten(-1, (self.heads, -1)))
 
     def _output(self, attended_NHK: Tensor, x_ND: Tensor, weights: Weights) -> Tensor:
-        gate_NX = (x_ND @ weights["gate_down"].t() @ weights["gate_up"].t()).float().sigmoid()
-        scale = torch.rsqrt(attended_NHK.square().mean(-1, keepdim=True) + self.norm_epsilon)
-        normed_NX = (attended_NHK * scale * weights["head_norm"]).flatten(1) * gate_NX
-        return normed_NX.to(x_ND.dtype) @ weights["out"].t()
+        gate_ND = (x_ND @ weights["gate_down"].t() @ weights["gate_up"].t()).float().sigmoid()
+        normed_ND = rms_norm(attended_NHK.flatten(0, 1), weights["head_norm"], self.norm_epsilon, torch.float32).view(gate_ND.shape)
+        return (normed_ND * gate_ND).to(x_ND.dtype) @ weights["out"].t()

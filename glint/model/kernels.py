@@ -391,39 +391,74 @@ def padded(size: Any) -> Any:
     return (size + LANES - 1) // LANES * LANES
 
 
+def _arrays(context: Any, builder: Any, signature: Any, values: Any) -> list[Any]:
+    """Return the arrays that an emitted function is called with."""
+    return [context.make_array(kind)(context, builder, value) for kind, value in zip(signature.args, values, strict=True)]
+
+
+class _Registers:
+    """LANES neighbouring floats of an array, as one LLVM value."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder, self.kind, self.index = builder, ir.VectorType(ir.FloatType(), LANES), ir.IntType(32)
+
+    def load(self, array: Any, at: Any) -> Any:
+        """Return the floats from place `at` on."""
+        return self.builder.load(self._place(array, at), align=4)
+
+    def store(self, value: Any, array: Any, at: Any) -> None:
+        """Write `value` from place `at` on."""
+        self.builder.store(value, self._place(array, at), align=4)
+
+    def spread(self, array: Any, at: Any) -> Any:
+        """Return the float at one place, in every lane."""
+        nothing, everywhere = self.kind(ir.Undefined), ir.Constant(ir.VectorType(self.index, LANES), [0] * LANES)
+        single = self.builder.insert_element(nothing, self.builder.load(self.builder.gep(array.data, [at])), self.index(0))
+        return self.builder.shuffle_vector(single, nothing, everywhere)
+
+    def zero(self) -> Any:
+        """Return the place of a sum that begins with 0; LLVM keeps it in a register."""
+        place = cgutils.alloca_once(self.builder, self.kind)
+        self.builder.store(self.kind(None), place)
+        return place
+
+    def plus_product(self, x: Any, y: Any, z: Any) -> Any:
+        """Return x + y z, which may be one instruction."""
+        return self.builder.fadd(x, self.builder.fmul(y, z, flags=["contract"]), flags=["contract"])
+
+    def add_to(self, place: Any, x: Any, y: Any) -> None:
+        """Add x y to the sum at `place`."""
+        self.builder.store(self.plus_product(self.builder.load(place), x, y), place)
+
+    def sum(self, x: Any) -> Any:
+        """Return the sum of the lanes, in whatever order is fastest."""
+        kind = ir.FunctionType(ir.FloatType(), [ir.FloatType(), self.kind])
+        reduce = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.vector.reduce.fadd.v{LANES}f32")
+        return self.builder.call(reduce, [ir.FloatType()(0), x], fastmath=["reassoc"])
+
+    def _place(self, array: Any, at: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(array.data, [at]), self.kind.as_pointer())
+
+
 @emitted
 def add_outer_and_read(typing: Any, state_IJ: Any, a_I: Any, b_J: Any, c_I: Any, out_J: Any) -> Any:  # noqa: ARG001
     """Add a b^T to the state, then write c state. J is a multiple of LANES; a and c may be longer than I.
 
     Emitted for LLVM by hand: a sum over the rows stays in a register, where LLVM's own loops write it to memory after every row.
     """
-    vector, lane = ir.VectorType(ir.FloatType(), LANES), ir.IntType(32)
-    first_lane = ir.Constant(ir.VectorType(lane, LANES), [0] * LANES)
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds = (context.make_array(kind) for kind in signature.args)
-        state, a, b, c, out = (kind(context, builder, value) for kind, value in zip(kinds, values, strict=True))
+        state, a, b, c, out = _arrays(context, builder, signature, values)
         rows, columns = cgutils.unpack_tuple(builder, state.shape, 2)
-
-        def several(array: Any, at: Any) -> Any:
-            return builder.bitcast(builder.gep(array.data, [at]), vector.as_pointer())
-
-        def one(array: Any, at: Any) -> Any:
-            single = builder.insert_element(vector(ir.Undefined), builder.load(builder.gep(array.data, [at])), lane(0))
-            return builder.shuffle_vector(single, vector(ir.Undefined), first_lane)
-
-        def plus_product(x: Any, y: Any, z: Any) -> Any:
-            return builder.fadd(x, builder.fmul(y, z, flags=["contract"]), flags=["contract"])
-
+        lanes = _Registers(builder)
         with cgutils.for_range_slice(builder, rows.type(0), columns, rows.type(LANES)) as (j, _):
-            b_j, total = builder.load(several(b, j), align=4), cgutils.alloca_once(builder, vector)
-            builder.store(vector(None), total)
+            b_j, total = lanes.load(b, j), lanes.zero()
             with cgutils.for_range(builder, rows) as loop:
-                place = several(state, builder.add(builder.mul(loop.index, columns), j))
-                entries = plus_product(builder.load(place, align=4), one(a, loop.index), b_j)
-                builder.store(entries, place, align=4)
-                builder.store(plus_product(builder.load(total), one(c, loop.index), entries), total)
-            builder.store(builder.load(total), several(out, j), align=4)
+                at = builder.add(builder.mul(loop.index, columns), j)
+                entries = lanes.plus_product(lanes.load(state, at), lanes.spread(a, loop.index), b_j)
+                lanes.store(entries, state, at)
+                lanes.add_to(total, lanes.spread(c, loop.index), entries)
+            lanes.store(builder.load(total), out, j)
         return context.get_dummy_value()
 
     return types.void(state_IJ, a_I, b_J, c_I, out_J), emit
@@ -741,6 +776,329 @@ def sparse_step(qkv_R3HK: Array, positions_R: Array, cos_PC: Array, sin_PC: Arra
                     sums_K[d] += shares[i] * v_K[d]
             for d in range(size):
                 out_RHK[r, head, d] = narrow(sums_K[d], out_RHK[r, head, d])
+
+
+KEY_EPSILON = np.float32(1e-6)
+STRONGEST_DECAY = np.float32(-5)
+BEFORE = 3
+"""Inputs before a token's own that the convolution sees."""
+CHUNK = 16
+"""Tokens of which the backward pass holds the states at a time."""
+
+
+@emitted
+def advance_delta(typing: Any, state_IJ: Any, a_I: Any, b_J: Any, c_I: Any, out_J: Any, fade_I: Any, d_I: Any,  # noqa: ARG001
+                  next_IJ: Any, answer_J: Any) -> Any:  # fmt: skip
+    """Add a b^T to the state and write what c reads of it; then let row i fade by fade_i, and write the result and what d reads of that.
+
+    One pass, emitted as `add_outer_and_read` is; `next_IJ` may be the state itself.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        state, a, b, c, out, fade, d, after, answer = _arrays(context, builder, signature, values)
+        rows, columns = cgutils.unpack_tuple(builder, state.shape, 2)
+        lanes = _Registers(builder)
+        with cgutils.for_range_slice(builder, rows.type(0), columns, rows.type(LANES)) as (j, _):
+            b_j, of_c, of_d = lanes.load(b, j), lanes.zero(), lanes.zero()
+            with cgutils.for_range(builder, rows) as loop:
+                at = builder.add(builder.mul(loop.index, columns), j)
+                entries = lanes.plus_product(lanes.load(state, at), lanes.spread(a, loop.index), b_j)
+                lanes.add_to(of_c, lanes.spread(c, loop.index), entries)
+                faded = builder.fmul(entries, lanes.spread(fade, loop.index))
+                lanes.store(faded, after, at)
+                lanes.add_to(of_d, lanes.spread(d, loop.index), faded)
+            lanes.store(builder.load(of_c), out, j)
+            lanes.store(builder.load(of_d), answer, j)
+        return context.get_dummy_value()
+
+    return types.void(state_IJ, a_I, b_J, c_I, out_J, fade_I, d_I, next_IJ, answer_J), emit
+
+
+@elementwise
+def read_delta(x_N3HK: Array, head: int, first: int, end: int, kernel_3JK: Array, inputs_3TK: Array, convolved_3TK: Array, qkv_3TK: Array,
+               scales_2T: Array) -> None:  # fmt: skip
+    """Convolve the tokens first..end-1 of one head and write SiLU of it, q and k of unit length, q times K^-0.5.
+
+    The first three rows of `inputs_3TK` hold what stands before the tokens; the tokens follow them.
+    """
+    size = x_N3HK.shape[3]
+    for part in range(3):
+        inputs_TK, w = inputs_3TK[part], kernel_3JK[part]
+        for t in range(end - first):
+            for i in range(size):
+                inputs_TK[BEFORE + t, i] = widen(x_N3HK[first + t, part, head, i])
+        for t in range(end - first):
+            out_K = qkv_3TK[part, t]
+            for i in range(size):
+                c = (
+                    w[0, i] * inputs_TK[t, i]
+                    + w[1, i] * inputs_TK[t + 1, i]
+                    + w[2, i] * inputs_TK[t + 2, i]
+                    + w[3, i] * inputs_TK[t + 3, i]
+                )
+                convolved_3TK[part, t, i] = c
+                out_K[i] = c * sigmoid(c)
+            if part < 2:
+                scales_2T[part, t] = ONE / np.sqrt(dot(out_K, out_K) + KEY_EPSILON)
+                factor = scales_2T[part, t] / np.sqrt(np.float32(size)) if part == 0 else scales_2T[part, t]
+                for i in range(size):
+                    out_K[i] *= factor
+
+
+@elementwise
+def read_fades(z_NHK: Array, head: int, first: int, end: int, bias_K: Array, rate: Any, share_TK: Array, fade_TK: Array) -> None:
+    """Write sigmoid(rate (z + bias)), and e^(-5 times it): what of each channel stays."""
+    for t in range(end - first):
+        z_K, share_K, fade_K = z_NHK[first + t, head], share_TK[t], fade_TK[t]
+        for i in range(bias_K.size):
+            share_K[i] = sigmoid(rate * (widen(z_K[i]) + bias_K[i]))
+        for i in range(bias_K.size):
+            fade_K[i] = exp(STRONGEST_DECAY * share_K[i])
+
+
+@elementwise
+def _begin_delta(qkv_3TK: Array, fade_TK: Array, count: int, s_KV: Array, sums_V: Array, answer_V: Array) -> None:
+    """Let the state fade for the first token and ask it for that token's key; behind the last token nothing fades and nothing is asked."""
+    fade_TK[count] = ONE
+    qkv_3TK[:, count] = ZERO
+    nothing_K, nothing_V = np.zeros(s_KV.shape[0], np.float32), np.zeros(s_KV.shape[1], np.float32)
+    advance_delta(s_KV, nothing_K, nothing_V, nothing_K, sums_V, fade_TK[0], qkv_3TK[1, 0], s_KV, answer_V)
+
+
+@elementwise
+def _delta_tokens(qkv_3TK: Array, fade_TK: Array, beta_NH: Array, count: int, first: int, head: int, s_KV: Array, out_NHK: Array) -> None:
+    """Advance a state over `count` tokens and write what their queries read, at the packed tokens from `first` on."""
+    width = s_KV.shape[1]
+    sums_V, answer_V, change_V = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
+    _begin_delta(qkv_3TK, fade_TK, count, s_KV, sums_V, answer_V)
+    for t in range(count):
+        beta = sigmoid(widen(beta_NH[first + t, head]))
+        for j in range(width):
+            change_V[j] = beta * (qkv_3TK[2, t, j] - answer_V[j])
+        advance_delta(s_KV, qkv_3TK[1, t], change_V, qkv_3TK[0, t], sums_V, fade_TK[t + 1], qkv_3TK[1, t + 1], s_KV, answer_V)
+        for i in range(out_NHK.shape[2]):
+            out_NHK[first + t, head, i] = sums_V[i]
+
+
+@elementwise
+def delta_attention(x_N3HK: Array, kernel_3HJK: Array, z_NHK: Array, bias_HK: Array, rate_H: Array, beta_NH: Array, prompt: int,
+                    starts_R: Array, longest: int, out_NHK: Array, s_RHKV: Array) -> None:  # fmt: skip
+    """Write what the queries of all tokens read from the states of their rows, and each row's last state.
+
+    The first `prompt` tokens precede every row; row r holds the tokens starts_R[r]..starts_R[r+1]-1; no row is longer than `longest`.
+    """
+    size, width = x_N3HK.shape[3], s_RHKV.shape[3]
+    inputs_3TK, convolved_3TK = np.zeros((3, BEFORE + longest, size), np.float32), np.empty((3, longest, size), np.float32)
+    qkv_3TK, scales_2T = np.zeros((3, longest + 1, width), np.float32), np.empty((2, longest), np.float32)
+    share_TK, fade_TK = np.empty((longest, size), np.float32), np.empty((longest + 1, size), np.float32)
+    for head in range(x_N3HK.shape[2]):
+        s_KV, before_3JK = np.zeros((size, width), np.float32), np.zeros((3, BEFORE, size), np.float32)
+        for r in range(-1, starts_R.size - 1):
+            first, end = (0, prompt) if r < 0 else (starts_R[r], starts_R[r + 1])
+            inputs_3TK[:, :BEFORE] = before_3JK
+            read_delta(x_N3HK, head, first, end, kernel_3HJK[:, head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
+            read_fades(z_NHK, head, first, end, bias_HK[head], rate_H[head], share_TK, fade_TK)
+            if r < 0:
+                before_3JK[:] = inputs_3TK[:, prompt : prompt + BEFORE]
+                if prompt:
+                    _delta_tokens(qkv_3TK, fade_TK, beta_NH, prompt, 0, head, s_KV, out_NHK)
+            else:
+                s_RHKV[r, head] = s_KV
+                _delta_tokens(qkv_3TK, fade_TK, beta_NH, end - first, first, head, s_RHKV[r, head], out_NHK)
+
+
+@elementwise
+def delta_step(x_R3HK: Array, kernel_3HJK: Array, z_RHK: Array, bias_HK: Array, rate_H: Array, beta_RH: Array, before_RJ3HK: Array,
+               s_RHKV: Array, out_RHK: Array) -> None:  # fmt: skip
+    """Advance every row's state and the inputs before it by one token, and write what that token's query reads."""
+    size, width = x_R3HK.shape[3], s_RHKV.shape[3]
+    inputs_3TK, convolved_3TK = np.empty((3, BEFORE + 1, size), np.float32), np.empty((3, 1, size), np.float32)
+    qkv_3TK, scales_2T = np.zeros((3, 2, width), np.float32), np.empty((2, 1), np.float32)
+    share_TK, fade_TK = np.empty((1, size), np.float32), np.empty((2, size), np.float32)
+    for r in range(x_R3HK.shape[0]):
+        for head in range(x_R3HK.shape[2]):
+            for part in range(3):
+                for j in range(BEFORE):
+                    for i in range(size):
+                        inputs_3TK[part, j, i] = widen(before_RJ3HK[r, j, part, head, i])
+            read_delta(x_R3HK, head, r, r + 1, kernel_3HJK[:, head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
+            read_fades(z_RHK, head, r, r + 1, bias_HK[head], rate_H[head], share_TK, fade_TK)
+            _delta_tokens(qkv_3TK, fade_TK, beta_RH, 1, r, head, s_RHKV[r, head], out_RHK)
+        before_RJ3HK[r, 0], before_RJ3HK[r, 1], before_RJ3HK[r, 2] = before_RJ3HK[r, 1], before_RJ3HK[r, 2], x_R3HK[r]
+
+
+@emitted
+def undo_advance(typing: Any, state_IJ: Any, grad_IJ: Any, x_J: Any, y_J: Any, z_J: Any, a_I: Any, fade_I: Any,  # noqa: ARG001
+                 of_x_I: Any, of_y_I: Any, of_fade_I: Any) -> Any:  # fmt: skip
+    """Write the rows' products state x and grad y + state z; add a z^T to grad; write its rows' products with the state; then let it fade.
+
+    One pass over a token's state, before its key changes it, and the gradient of the state after: see `_delta_backward`.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        state, grad, x, y, z, a, fade, of_x, of_y, of_fade = _arrays(context, builder, signature, values)
+        rows, columns = cgutils.unpack_tuple(builder, state.shape, 2)
+        lanes = _Registers(builder)
+        with cgutils.for_range(builder, rows) as loop:
+            sums = [lanes.zero() for _ in range(3)]
+            begin, a_i, fade_i = builder.mul(loop.index, columns), lanes.spread(a, loop.index), lanes.spread(fade, loop.index)
+            with cgutils.for_range_slice(builder, rows.type(0), columns, rows.type(LANES)) as (j, _):
+                at = builder.add(begin, j)
+                own, of_own, z_j = lanes.load(state, at), lanes.load(grad, at), lanes.load(z, j)
+                lanes.add_to(sums[0], own, lanes.load(x, j))
+                lanes.add_to(sums[1], of_own, lanes.load(y, j))
+                lanes.add_to(sums[1], own, z_j)
+                of_own = lanes.plus_product(of_own, a_i, z_j)
+                lanes.add_to(sums[2], of_own, own)
+                lanes.store(builder.fmul(of_own, fade_i), grad, at)
+            for total, out in zip(sums, (of_x, of_y, of_fade), strict=True):
+                builder.store(lanes.sum(builder.load(total)), builder.gep(out.data, [loop.index]))
+        return context.get_dummy_value()
+
+    return types.void(state_IJ, grad_IJ, x_J, y_J, z_J, a_I, fade_I, of_x_I, of_y_I, of_fade_I), emit
+
+
+@elementwise
+def _delta_backward(grad_TV: Array, qkv_3TK: Array, fade_TK: Array, beta_T: Array, count: int, s_KV: Array, grad_s_KV: Array,
+                    grad_3TK: Array, grad_g_TK: Array, grad_beta_T: Array) -> None:  # fmt: skip
+    """Write the gradients of q, k, v, the log fades and beta of `count` tokens.
+
+    `s_KV` is the state before them, and is the state after them in the end; `grad_s_KV` the gradient of that, and in the end of the
+    state before them. States run forward twice, once for their values at the starts of chunks, once within each chunk.
+    """
+    size, width = s_KV.shape
+    q_TK, k_TK, v_TK = qkv_3TK[0], qkv_3TK[1], qkv_3TK[2]
+    starts_CKV, faded_IKV = np.empty(((count + CHUNK - 1) // CHUNK, size, width), np.float32), np.empty((CHUNK, size, width), np.float32)
+    answers_TV, changes_TV = np.empty((count + 1, width), np.float32), np.empty((count, width), np.float32)
+    sums_V, grad_change_V, grad_answer_V = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
+    _begin_delta(qkv_3TK, fade_TK, count, s_KV, sums_V, answers_TV[0])
+    for t in range(count):
+        if t % CHUNK == 0:
+            starts_CKV[t // CHUNK] = s_KV
+        for j in range(width):
+            changes_TV[t, j] = beta_T[t] * (v_TK[t, j] - answers_TV[t, j])
+        advance_delta(s_KV, k_TK[t], changes_TV[t], q_TK[t], sums_V, fade_TK[t + 1], k_TK[t + 1], s_KV, answers_TV[t + 1])
+    for chunk in range(starts_CKV.shape[0] - 1, -1, -1):
+        first, end = chunk * CHUNK, min((chunk + 1) * CHUNK, count)
+        faded_IKV[0] = starts_CKV[chunk]
+        for t in range(first, end - 1):
+            faded_KV, next_KV = faded_IKV[t - first], faded_IKV[t - first + 1]
+            advance_delta(faded_KV, k_TK[t], changes_TV[t], q_TK[t], sums_V, fade_TK[t + 1], k_TK[t + 1], next_KV, answers_TV[t + 1])
+        for t in range(end - 1, first - 1, -1):
+            add_outer_and_read(grad_s_KV, q_TK[t], grad_TV[t], k_TK[t], grad_change_V)
+            of_beta, along = ZERO, ZERO
+            for j in range(width):
+                of_beta += grad_change_V[j] * (v_TK[t, j] - answers_TV[t, j])
+                along += changes_TV[t, j] * grad_TV[t, j]
+                grad_3TK[2, t, j] = beta_T[t] * grad_change_V[j]
+                grad_answer_V[j] = -grad_3TK[2, t, j]
+            grad_beta_T[t] = of_beta
+            undo_advance(faded_IKV[t - first], grad_s_KV, grad_TV[t], changes_TV[t], grad_answer_V, k_TK[t], fade_TK[t],
+                         grad_3TK[0, t], grad_3TK[1, t], grad_g_TK[t])  # fmt: skip
+            for i in range(size):
+                grad_3TK[0, t, i] += along * k_TK[t, i]  # the query reads the state after the change k (x) change
+
+
+@elementwise
+def _unread_delta(grad_3TK: Array, count: int, inputs_3TK: Array, convolved_3TK: Array, qkv_3TK: Array, scales_2T: Array,
+                  kernel_3JK: Array, grad_inputs_3TK: Array, grad_kernel_3JK: Array) -> None:  # fmt: skip
+    """Write the gradients of the inputs, those before the tokens first, and add that of the kernel, given those of q, k and v.
+
+    Undoes `read_delta`. In `grad_3TK` the tokens stand behind three rows, which are 0 here, as are three behind them.
+    """
+    size = kernel_3JK.shape[2]
+    root = np.sqrt(np.float32(size))
+    for part in range(3):
+        for t in range(count):
+            grad_K, y_K, c_K = grad_3TK[part, BEFORE + t], qkv_3TK[part, t], convolved_3TK[part, t]
+            of_grad, of_y = ONE, ZERO
+            if part < 2:
+                of_grad, of_y = scales_2T[part, t], -scales_2T[part, t] * dot(y_K, grad_K)
+            if part == 0:
+                of_grad, of_y = of_grad / root, of_y * root
+            for i in range(size):
+                share = sigmoid(c_K[i])
+                grad_K[i] = (of_grad * grad_K[i] + of_y * y_K[i]) * share * (ONE + c_K[i] * (ONE - share))
+        grad_3TK[part, :BEFORE], grad_3TK[part, BEFORE + count : 2 * BEFORE + count] = ZERO, ZERO
+        grad_TK, w, grad_w, inputs_TK = grad_3TK[part], kernel_3JK[part], grad_kernel_3JK[part], inputs_3TK[part]
+        for m in range(BEFORE + count):
+            for i in range(size):
+                later = w[0, i] * grad_TK[m + 3, i] + w[1, i] * grad_TK[m + 2, i]
+                grad_inputs_3TK[part, m, i] = later + w[2, i] * grad_TK[m + 1, i] + w[3, i] * grad_TK[m, i]
+        for t in range(count):
+            for i in range(size):
+                grad = grad_TK[BEFORE + t, i]
+                grad_w[0, i] += inputs_TK[t, i] * grad
+                grad_w[1, i] += inputs_TK[t + 1, i] * grad
+                grad_w[2, i] += inputs_TK[t + 2, i] * grad
+                grad_w[3, i] += inputs_TK[t + 3, i] * grad
+
+
+@elementwise
+def _unread_fades(grad_g_TK: Array, z_NHK: Array, share_TK: Array, head: int, first: int, count: int, bias_K: Array, rate: Any,
+                  grad_z_NHK: Array, grad_bias_K: Array) -> Any:  # fmt: skip
+    """Write the gradient of z, add that of the bias, and return that of the rate's logarithm, given those of the log fades."""
+    of_log_rate = ZERO
+    for t in range(count):
+        for i in range(bias_K.size):
+            share = share_TK[t, i]
+            grad = grad_g_TK[t, i] * STRONGEST_DECAY * share * (ONE - share) * rate
+            of_log_rate += grad * (widen(z_NHK[first + t, head, i]) + bias_K[i])
+            grad_bias_K[i] += grad
+            grad_z_NHK[first + t, head, i] = narrow(grad, grad_z_NHK[first + t, head, i])
+    return of_log_rate
+
+
+@elementwise
+def delta_attention_backward(grad_NHK: Array, x_N3HK: Array, kernel_3HJK: Array, z_NHK: Array, bias_HK: Array, rate_H: Array,
+                             beta_NH: Array, prompt: int, starts_R: Array, longest: int, grad_x_N3HK: Array, grad_kernel_3HJK: Array,
+                             grad_z_NHK: Array, grad_bias_HK: Array, grad_log_rate_H: Array, grad_beta_NH: Array) -> None:  # fmt: skip
+    """Write the gradients of all that `delta_attention` reads; the prompt comes last, since every row goes on from its state."""
+    size, width = x_N3HK.shape[3], padded(x_N3HK.shape[3])
+    inputs_3TK, convolved_3TK = np.zeros((3, BEFORE + longest, size), np.float32), np.empty((3, longest, size), np.float32)
+    qkv_3TK, scales_2T = np.zeros((3, longest + 1, width), np.float32), np.empty((2, longest), np.float32)
+    share_TK, fade_TK = np.empty((longest, size), np.float32), np.empty((longest + 1, size), np.float32)
+    grad_TV, grad_3TK = np.zeros((longest, width), np.float32), np.zeros((3, longest + 2 * BEFORE, width), np.float32)
+    grad_inputs_3TK, grad_g_TK = np.empty_like(inputs_3TK), np.empty_like(share_TK)
+    beta_T, grad_beta_T = np.empty(longest, np.float32), np.empty(longest, np.float32)
+    for head in range(x_N3HK.shape[2]):
+        s_KV, after_KV = np.zeros((size, width), np.float32), np.zeros((size, width), np.float32)
+        before_3JK, grad_before_3JK = np.zeros((3, BEFORE, size), np.float32), np.zeros((3, BEFORE, size), np.float32)
+        if prompt:
+            inputs_3TK[:, :BEFORE] = ZERO
+            read_delta(x_N3HK, head, 0, prompt, kernel_3HJK[:, head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
+            read_fades(z_NHK, head, 0, prompt, bias_HK[head], rate_H[head], share_TK, fade_TK)
+            before_3JK[:] = inputs_3TK[:, prompt : prompt + BEFORE]
+            _delta_tokens(qkv_3TK, fade_TK, beta_NH, prompt, 0, head, s_KV, np.empty_like(grad_NHK[:prompt]))
+        for turn_ in range(starts_R.size - 1 + (1 if prompt else 0)):
+            own = turn_ < starts_R.size - 1
+            first, end = (starts_R[turn_], starts_R[turn_ + 1]) if own else (0, prompt)
+            count = end - first
+            inputs_3TK[:, :BEFORE] = before_3JK if own else np.zeros_like(before_3JK)
+            read_delta(x_N3HK, head, first, end, kernel_3HJK[:, head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
+            read_fades(z_NHK, head, first, end, bias_HK[head], rate_H[head], share_TK, fade_TK)
+            for t in range(count):
+                beta_T[t] = sigmoid(widen(beta_NH[first + t, head]))
+                grad_TV[t, :size] = grad_NHK[first + t, head]
+            grad_s_KV = np.zeros_like(s_KV) if own else after_KV
+            state_KV = s_KV.copy() if own else np.zeros_like(s_KV)
+            of_qkv = grad_3TK[:, BEFORE:]
+            _delta_backward(grad_TV, qkv_3TK, fade_TK, beta_T, count, state_KV, grad_s_KV, of_qkv, grad_g_TK, grad_beta_T)
+            _unread_delta(grad_3TK, count, inputs_3TK, convolved_3TK, qkv_3TK, scales_2T, kernel_3HJK[:, head], grad_inputs_3TK,
+                          grad_kernel_3HJK[:, head])  # fmt: skip
+            if own:
+                after_KV += grad_s_KV
+                grad_before_3JK += grad_inputs_3TK[:, :BEFORE]
+            else:
+                grad_inputs_3TK[:, count : count + BEFORE] += grad_before_3JK
+            grad_log_rate_H[head] += _unread_fades(grad_g_TK, z_NHK, share_TK, head, first, count, bias_HK[head], rate_H[head], grad_z_NHK,
+                                                   grad_bias_HK[head])  # fmt: skip
+            for t in range(count):
+                grad_beta_NH[first + t, head] = narrow(grad_beta_T[t] * beta_T[t] * (ONE - beta_T[t]), grad_beta_NH[first + t, head])
+                for part in range(3):
+                    for i in range(size):
+                        like = grad_x_N3HK[first + t, part, head, i]
+                        grad_x_N3HK[first + t, part, head, i] = narrow(grad_inputs_3TK[part, BEFORE + t, i], like)
 
 
 @register_jitable
