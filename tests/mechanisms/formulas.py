@@ -18,7 +18,7 @@ def rms(x: Tensor, epsilon: float = 1e-5) -> Tensor:
 
 def kda_inputs(w: Weights, h_TD: Tensor, t: int, head: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return q, k and v of one position and head after convolution, SiLU and normalisation."""
-    size, heads = len(w["norm"]), len(w["decay_log_rate"])
+    size, heads = len(w["head_norm"]), len(w["decay_log_rate"])
     parts = []
     for part in range(3):
         channels = slice((part * heads + head) * size, (part * heads + head + 1) * size)
@@ -33,7 +33,7 @@ def kda_inputs(w: Weights, h_TD: Tensor, t: int, head: int) -> tuple[Tensor, Ten
 
 def kda(w: Weights, h_TD: Tensor) -> Tensor:
     """Return the layer's output [T, D]."""
-    size, heads = len(w["norm"]), len(w["decay_log_rate"])
+    size, heads = len(w["head_norm"]), len(w["decay_log_rate"])
     states = [torch.zeros(size, size, dtype=torch.float64) for _ in range(heads)]
     outputs = []
     for t, h in enumerate(h_TD):
@@ -47,16 +47,16 @@ def kda(w: Weights, h_TD: Tensor) -> Tensor:
             faded = g.exp()[:, None] * states[head]
             states[head] = faded + torch.outer(k, beta * (v - faded.T @ k))
             gate = torch.sigmoid(w["gate_up"][own] @ (w["gate_down"] @ h))
-            merged.append(rms(states[head].T @ q) * w["norm"] * gate)
+            merged.append(rms(states[head].T @ q) * w["head_norm"] * gate)
         outputs.append(w["out"] @ torch.cat(merged))
     return torch.stack(outputs)
 
 
 def hyper_connection(w: Weights, streams_SD: Tensor, y_D: Tensor, *, iterations: int = 20) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what a layer reads of one token's streams, the new streams after it gave `y_D`, and comb."""
+    """Return what a layer reads of one token's streams, the new streams after it gave `y_D`, and comb; `w` without the part's name."""
     count = len(streams_SD)
-    m = w["projection"] @ rms(streams_SD.flatten())
-    scale, base = w["scale"], w["base"]
+    m = w["mix"] @ rms(streams_SD.flatten())
+    scale, base = w["mix_scale"], w["mix_base"]
     pre = [torch.sigmoid(m[i] * scale[0] + base[i]) + 1e-6 for i in range(count)]
     post = [2 * torch.sigmoid(m[count + i] * scale[1] + base[count + i]) for i in range(count)]
     logits = (m * scale[2] + base)[2 * count :].view(count, count)
@@ -72,22 +72,22 @@ def hyper_connection(w: Weights, streams_SD: Tensor, y_D: Tensor, *, iterations:
 
 def index_scores(w: Weights, h_TD: Tensor, latent_TU: Tensor, t: int) -> list[Tensor]:
     """Return what position t thinks of each complete pool, in order."""
-    size, heads, pool = len(w["indexer.key_norm"]), len(w["indexer.head_weight"]), len(w["indexer.slot_bias"])
+    size, heads, pool = len(w["index_key_norm"]), len(w["index_weight"]), len(w["slot_bias"])
     scores = []
     for p in range((t + 1) // pool):
         keys, logits = [], []
         for slot in range(pool):
             h = h_TD[p * pool + slot]
-            key = w["indexer.key"] @ h
+            key = w["index_key"] @ h
             spread = ((key - key.mean()) ** 2).mean() + 1e-6
-            keys.append((key - key.mean()) / spread.sqrt() * w["indexer.key_norm"] + w["indexer.key_bias"])
-            logits.append(w["indexer.slot_gate"] @ h + w["indexer.slot_bias"][slot])
+            keys.append((key - key.mean()) / spread.sqrt() * w["index_key_norm"] + w["index_key_bias"])
+            logits.append(w["slot_gate"] @ h + w["slot_bias"][slot])
         shares = torch.stack(logits).softmax(dim=0)
         pooled = sum(shares[slot] * keys[slot] for slot in range(pool))
         score = torch.zeros((), dtype=torch.float64)
         for head in range(heads):
-            query = w["indexer.query"][head * size : (head + 1) * size] @ latent_TU[t]
-            weight = w["indexer.head_weight"][head] @ h_TD[t] * heads**-0.5
+            query = w["index_query"][head * size : (head + 1) * size] @ latent_TU[t]
+            weight = w["index_weight"][head] @ h_TD[t] * heads**-0.5
             score = score + weight * (query @ pooled * size**-0.5).clamp(min=0)
         scores.append(score)
     return scores
@@ -100,7 +100,7 @@ def chosen_pools(scores: list[Tensor], count: int) -> list[int]:
 
 def indexed(w: Weights, h_TD: Tensor, heads: int, count: int | None) -> tuple[Tensor, Tensor, list[list[int]]]:
     """Return the layer's output [T, D], the indexer's loss [T] and the pools each position sees: `count`, or all (None)."""
-    pool, size = len(w["indexer.slot_bias"]), len(w["query_up"]) // heads
+    pool, size = len(w["slot_bias"]), len(w["query_up"]) // heads
     query_latent = torch.stack([rms(w["query_down"] @ h) * w["query_norm"] for h in h_TD])
     latent = torch.stack([rms(w["kv_down"] @ h) * w["kv_norm"] for h in h_TD])
     outputs, losses, pools_seen = [], [], []
@@ -141,7 +141,7 @@ def sigmoid_moe(w: Weights, x_ND: Tensor, top_k: int, limit: float = 10.0) -> tu
     outputs, chosen = [], []
     for x in x_ND:
         scores = torch.sigmoid(w["router"] @ x)
-        biased = (scores + w["bias"]).tolist()
+        biased = (scores + w["router_bias"]).tolist()
         experts = sorted(range(len(scores)), key=lambda e: (-biased[e], e))[:top_k]
         total = clamped_expert(w["up"][-1], w["down"][-1], x, limit)
         for e in experts:

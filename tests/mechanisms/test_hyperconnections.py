@@ -8,18 +8,48 @@ import torch
 from torch import Tensor
 
 from glint.model import hyperconnections
-from glint.model.hyperconnections import HyperConnection, collapse, sinkhorn, spread
-from tests.mechanisms import formulas, library_names
-from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
+from glint.model.decoder import Decoder
+from glint.model.hyperconnections import Connection, HyperStreams, Mixing, sinkhorn, spread
+from tests.mechanisms import formulas
+from tests.mechanisms.held import Held
+from tests.mechanisms.weights import (
+    RECIPE,
+    WIDTH,
+    doubles,
+    generator,
+    gradients,
+    largest_disagreement,
+    library_config,
+    library_names,
+    randomise,
+)
 from tests.reference.agreement import relative_error
 
-TOKENS, STREAMS = 21, 4
+TOKENS, STREAMS = 21, RECIPE.streams
 WRONG = 0.3
 """The known mistakes change the new streams by at least this much."""
 
 
-def connection(seed: int = 0) -> HyperConnection:
-    return randomise(HyperConnection(WIDTH, STREAMS), seed, gain=2)
+class HeldConnection(Held):
+    """The connection before attention by itself."""
+
+    def __init__(self) -> None:
+        tensors = HyperStreams(RECIPE).parameters()
+        super().__init__({name.removeprefix("attention_"): tensor for name, tensor in tensors.items() if name.startswith("attention_")})
+
+    def forward(self, streams_NSD: Tensor) -> tuple[Tensor, Mixing]:
+        return Connection(*(self.get_parameter(name) for name in hyperconnections.TENSORS)).read(streams_NSD, RECIPE.norm_epsilon)
+
+
+def connection(seed: int = 0) -> HeldConnection:
+    return randomise(HeldConnection(), seed, gain=2)
+
+
+def at_the_start() -> HeldConnection:
+    """Return the connection of a model that has not been trained."""
+    block, module = Decoder(RECIPE).initialise(generator(0)).blocks[0], HeldConnection()
+    module.load_state_dict({name: block.get_parameter(f"attention_{name}") for name in hyperconnections.TENSORS})
+    return module
 
 
 def drawn() -> tuple[Tensor, Tensor]:
@@ -78,7 +108,7 @@ def test_rows_and_columns_of_comb_sum_to_one() -> None:
 
 
 def test_the_start_keeps_streams_apart_and_layers_at_weight_one() -> None:
-    module = HyperConnection(WIDTH, STREAMS).initialise(generator(0))
+    module = at_the_start()
     streams = drawn()[0]
     read, mixing = module(streams)
     assert (read - streams.sum(1) / 2).abs().max() < 0.2
@@ -89,18 +119,18 @@ def test_the_start_keeps_streams_apart_and_layers_at_weight_one() -> None:
 
 
 def test_equal_streams_stay_equal_to_a_plain_residual() -> None:
-    module = HyperConnection(WIDTH, STREAMS).initialise(generator(0))
+    module = at_the_start()
     _, y = drawn()
     streams = spread(y, STREAMS)
     _, mixing = module(streams)
-    assert (collapse(mixing.write(streams, 3 * y)) - 4 * y).abs().max() < 0.05
+    assert (mixing.write(streams, 3 * y).mean(1) - 4 * y).abs().max() < 0.05
 
 
 @pytest.mark.parametrize("gain", [1, 3])
 def test_matches_the_library(library: Any, gain: float) -> None:
     module, streams = connection(), gain * drawn()[0]
     other = library.Glm5NextTextHyperConnection(library_config(library))
-    other.load_state_dict(library_names.connection(dict(module.named_parameters())))
+    other.load_state_dict(library_names({f"attention_{name}": tensor for name, tensor in module.named_parameters()}, "attn_hc"))
     read, mixing = module(streams)
     post, comb, collapsed = other(streams[None])
     assert (read - collapsed[0]).abs().max() < 1e-5

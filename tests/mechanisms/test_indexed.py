@@ -7,20 +7,36 @@ import torch
 from torch import Tensor
 
 from glint.model.indexed import IndexedAttention, IndexedCache
-from glint.model.indexer import choose, complete_pools, divergence, visible_tokens
-from glint.model.layout import Layout
+from glint.model.indexer import Indexer, choose, complete_pools, divergence, visible_tokens
+from glint.model.layout import Indexing, Layout
 from glint.model.ranking import first_largest
-from tests.mechanisms import formulas, library_names
-from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
+from tests.mechanisms import formulas
+from tests.mechanisms.held import HeldAttention
+from tests.mechanisms.weights import (
+    HEADS,
+    RECIPE,
+    SIZE,
+    WIDTH,
+    doubles,
+    generator,
+    gradients,
+    largest_disagreement,
+    library_config,
+    library_names,
+    randomise,
+    recipe,
+)
 from tests.reference.agreement import relative_error
 
-HEADS, SIZE, RANK, POOL, CHOSEN = 4, 16, 32, 4, 3
+RANK, POOL, CHOSEN = RECIPE.kv_rank, 4, 3
 ODD = 43
 """Ten complete pools and three tokens more."""
+INDEXER = set(Indexer(RECIPE).parameters())
 
 
-def layer(seed: int = 0, index_heads: int = 4, pool: int = POOL) -> IndexedAttention:
-    return randomise(IndexedAttention(WIDTH, HEADS, SIZE, RANK, RANK, index_heads, SIZE, pool, CHOSEN * pool), seed, gain=1.5)
+def layer(seed: int = 0, index_heads: int = 4, pool: int = POOL) -> HeldAttention[IndexedAttention]:
+    own = recipe(index_heads=index_heads, pool=pool, visible=CHOSEN * pool)
+    return randomise(HeldAttention(IndexedAttention(own)), seed, gain=1.5)
 
 
 def tokens(count: int, seed: int = 1) -> Tensor:
@@ -33,7 +49,7 @@ def test_output_loss_and_gradients_match_the_formulas(dense: bool, index_heads: 
     module, h_ND = layer(index_heads=index_heads), tokens(ODD)
     weights, probe = doubles(module), torch.randn(ODD, WIDTH, generator=generator(3))
     divergences: list[Tensor] = []
-    found = module(h_ND, Layout((ODD,)), dense=dense, divergences=divergences)
+    found = module(h_ND, Layout((ODD,)), indexing=Indexing(dense, divergences))
     expected, losses, pools = formulas.indexed(weights, h_ND.double(), HEADS, None if dense else CHOSEN)
     assert max(map(len, pools)) == (ODD // POOL if dense else CHOSEN)
     assert (found - expected).abs().max() < 1e-5
@@ -45,28 +61,26 @@ def test_output_loss_and_gradients_match_the_formulas(dense: bool, index_heads: 
 
 def test_without_the_loss_the_output_is_the_same() -> None:
     module, h_ND = layer(), tokens(ODD)
-    assert (module(h_ND, Layout((ODD,))) - module(h_ND, Layout((ODD,)), divergences=[])).abs().max() < 1e-5
+    assert (module(h_ND, Layout((ODD,))) - module(h_ND, Layout((ODD,)), indexing=Indexing(divergences=[]))).abs().max() < 1e-5
 
 
 def test_the_loss_trains_the_indexer_alone_and_the_output_everything_else() -> None:
     module, h_ND = layer(), tokens(ODD).requires_grad_()
     divergences: list[Tensor] = []
-    output = module(h_ND, Layout((ODD,)), divergences=divergences)
+    output = module(h_ND, Layout((ODD,)), indexing=Indexing(divergences=divergences))
     tensors = dict(module.named_parameters()) | {"h": h_ND}
     by_loss, by_output = (gradients(x, tensors) for x in (divergences[0].sum(), output.square().sum()))
-    assert {name for name, gradient in by_loss.items() if gradient.abs().max() > 0} == {n for n in tensors if n.startswith("indexer.")}
-    assert {name for name, gradient in by_output.items() if gradient.abs().max() > 0} == {
-        n for n in tensors if not n.startswith("indexer.")
-    }
+    assert {name for name, gradient in by_loss.items() if gradient.abs().max() > 0} == INDEXER
+    assert {name for name, gradient in by_output.items() if gradient.abs().max() > 0} == set(tensors) - INDEXER
 
 
 def test_training_the_indexer_lets_it_follow_the_attention() -> None:
     module, h_ND = layer(), tokens(ODD)
-    optimiser = torch.optim.Adam(module.indexer.parameters(), lr=0.01)
+    optimiser = torch.optim.Adam([module.get_parameter(name) for name in INDEXER], lr=0.01)
     means = []
     for _ in range(30):
         divergences: list[Tensor] = []
-        module(h_ND, Layout((ODD,)), dense=True, divergences=divergences)
+        module(h_ND, Layout((ODD,)), indexing=Indexing(True, divergences))
         means.append(divergences[0].mean())
         optimiser.zero_grad()
         means[-1].backward()
@@ -78,7 +92,7 @@ def test_rows_of_any_length_match_the_formulas_when_pools_straddle_a_shared_prom
     module, lengths, prompt = layer(), (5, 18, 1), 6
     h_ND = tokens(prompt + sum(lengths))
     divergences: list[Tensor] = []
-    found = module(h_ND, Layout(lengths, prompt), divergences=divergences)
+    found = module(h_ND, Layout(lengths, prompt), indexing=Indexing(divergences=divergences))
     weights, rows = doubles(module), h_ND.double().split([prompt, *lengths])
     expected = [formulas.indexed(weights, torch.cat([rows[0], row]), HEADS, CHOSEN) for row in rows[1:]]
     outputs = [expected[0][0][:prompt], *(output[prompt:] for output, _, _ in expected)]
@@ -89,22 +103,27 @@ def test_rows_of_any_length_match_the_formulas_when_pools_straddle_a_shared_prom
 
 @pytest.mark.parametrize("index_heads", [4, 1])
 def test_a_step_equals_the_forward_at_every_position_ties_included(index_heads: int) -> None:
+    """The cache has room for no token at first, and grows by eight pools at a time."""
     module, h_ND = layer(index_heads=index_heads), tokens(2 * ODD)
     expected = module(h_ND, Layout((ODD, ODD))).view(2, ODD, WIDTH)
-    cache = module.empty(2, ODD, h_ND)
+    cache = module.mechanism.empty(2, 0, h_ND)
+    rooms = [cache.latents_BCU.shape[1]]
     for t in range(ODD):
         found = module.step(h_ND.view(2, ODD, WIDTH)[:, t], torch.full((2,), t), cache)
         assert (found - expected[:, t]).abs().max() < 1e-5, t
+        rooms.append(cache.latents_BCU.shape[1])
+        assert cache.pools_BGJ.shape[1] * POOL == rooms[-1]
+    assert rooms == [0, *[32] * 32, *[64] * (ODD - 32)]
     if index_heads == 1:
         assert tied_rows(module, h_ND[:ODD]).any()
 
 
-def tied_rows(module: IndexedAttention, h_TD: Tensor) -> Tensor:
+def tied_rows(module: HeldAttention[IndexedAttention], h_TD: Tensor) -> Tensor:
     """Return which positions have equal scores on either side of the choice [T]."""
     weights, length = doubles(module), len(h_TD)
     query_latent = torch.stack([formulas.rms(weights["query_down"] @ h) * weights["query_norm"] for h in h_TD.double()])
     rows = [sorted((s.item() for s in formulas.index_scores(weights, h_TD.double(), query_latent, t)), reverse=True) for t in range(length)]
-    return torch.tensor([len(row) > module.chosen and row[module.chosen - 1] == row[module.chosen] for row in rows])
+    return torch.tensor([len(row) > CHOSEN and row[CHOSEN - 1] == row[CHOSEN] for row in rows])
 
 
 @pytest.mark.parametrize("prompt", [0, 6])
@@ -114,7 +133,7 @@ def test_steps_go_on_from_a_prefill(prompt: int) -> None:
     shared = tokens(prompt, 9)
     caches: list[IndexedCache] = []
     beginnings = [row[:length] for row, length in zip(rows, lengths, strict=True)]
-    module(torch.cat([shared, *beginnings]), Layout(lengths, prompt), caches=caches, longest=prompt + 20 + more)
+    module(torch.cat([shared, *beginnings]), Layout(lengths, prompt), caches)
     for t in range(more):
         news = torch.stack([row[length + t] for row, length in zip(rows, lengths, strict=True)])
         found = module.step(news, torch.tensor(lengths) + prompt + t, caches[0])
@@ -125,7 +144,7 @@ def test_steps_go_on_from_a_prefill(prompt: int) -> None:
 
 def test_with_bf16_products_a_step_stays_near_the_forward() -> None:
     module, h_ND = layer(), tokens(ODD).bfloat16()
-    expected, cache = module(h_ND, Layout((ODD,))), module.empty(1, ODD, h_ND)
+    expected, cache = module(h_ND, Layout((ODD,))), module.mechanism.empty(1, ODD, h_ND)
     found = torch.cat([module.step(h[None], torch.tensor([t]), cache) for t, h in enumerate(h_ND)])
     assert found.dtype == expected.dtype == cache.latents_BCU.dtype == torch.bfloat16
     assert relative_error(found, expected) < 0.01
@@ -134,7 +153,7 @@ def test_with_bf16_products_a_step_stays_near_the_forward() -> None:
 def test_a_selected_row_goes_on_as_before() -> None:
     module, h_ND = layer(), tokens(2 * ODD)
     caches: list[IndexedCache] = []
-    module(h_ND, Layout((ODD, ODD)), caches=caches, longest=ODD + 1)
+    module(h_ND, Layout((ODD, ODD)), caches)
     second = caches[0].select(torch.tensor([1]))
     new, at = tokens(2), torch.tensor([ODD, ODD])
     assert (module.step(new[1:], at[1:], second) - module.step(new, at, caches[0])[1]).abs().max() < 1e-6
@@ -165,19 +184,18 @@ def test_a_divergence_by_hand() -> None:
 
 
 def test_the_cache_holds_a_latent_a_token_and_a_key_a_pool() -> None:
-    cache = layer().empty(3, 20, tokens(1))
+    cache = layer().mechanism.empty(3, 20, tokens(1))
     assert [tuple(x.shape) for x in (cache.latents_BCU, cache.pools_BGJ, cache.members_BPX)] == [
-        (3, 20, RANK),
-        (3, 5, SIZE),
+        (3, 32, RANK),
+        (3, 8, SIZE),
         (3, 4, 2 * SIZE),
     ]
 
 
-def in_library(library: Any, module: IndexedAttention) -> Any:
+def in_library(library: Any, module: HeldAttention[IndexedAttention]) -> Any:
     """Return the library's layer with the same weights."""
-    config = library_config(library, index_kpool=module.pool, index_topk=CHOSEN * module.pool)
-    other = library.Glm5NextTextAttention(config, 3)
-    other.load_state_dict(library_names.indexed(dict(module.named_parameters())))
+    other = library.Glm5NextTextAttention(library_config(library, module.mechanism.recipe), 3)
+    other.load_state_dict(library_names(dict(module.named_parameters()), "self_attn"))
     return other
 
 

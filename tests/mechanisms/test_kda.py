@@ -7,19 +7,33 @@ import torch
 from torch import Tensor
 
 from glint.model import kda
+from glint.model.decoder import Decoder
 from glint.model.kda import KDAState, KimiDeltaAttention, chunked, recurrent
 from glint.model.layout import Layout
-from tests.mechanisms import formulas, library_names
-from tests.mechanisms.weights import WIDTH, doubles, generator, gradients, largest_disagreement, library_config, randomise
+from tests.mechanisms import formulas
+from tests.mechanisms.held import HeldAttention
+from tests.mechanisms.weights import (
+    HEADS,
+    RECIPE,
+    SIZE,
+    WIDTH,
+    doubles,
+    generator,
+    gradients,
+    largest_disagreement,
+    library_config,
+    library_names,
+    randomise,
+    recipe,
+)
 from tests.reference.agreement import relative_error
 
-HEADS, SIZE = 4, 16
 ODD = 39
 """Two whole chunks and a broken one."""
 
 
-def layer(seed: int = 0) -> KimiDeltaAttention:
-    return randomise(KimiDeltaAttention(WIDTH, HEADS, SIZE), seed)
+def layer(seed: int = 0) -> HeldAttention[KimiDeltaAttention]:
+    return randomise(HeldAttention(KimiDeltaAttention(RECIPE)), seed)
 
 
 def tokens(count: int, seed: int = 1) -> Tensor:
@@ -89,9 +103,9 @@ def test_rows_of_any_length_match_the_formulas_after_a_shared_prompt() -> None:
 def test_a_step_equals_the_forward_at_every_position() -> None:
     module, h_ND = layer(), tokens(2 * ODD)
     expected = module(h_ND, Layout((ODD, ODD))).view(2, ODD, WIDTH)
-    state = module.empty(2, h_ND)
+    state = module.mechanism.empty(2, h_ND)
     for t in range(ODD):
-        assert (module.step(h_ND.view(2, ODD, WIDTH)[:, t], state) - expected[:, t]).abs().max() < 1e-5, t
+        assert (module.step(h_ND.view(2, ODD, WIDTH)[:, t], torch.full((2,), t), state) - expected[:, t]).abs().max() < 1e-5, t
 
 
 @pytest.mark.parametrize("prompt", [0, 2])
@@ -99,30 +113,30 @@ def test_a_prefill_leaves_the_state_that_steps_would(prompt: int) -> None:
     module, lengths = layer(), (1, 20, 4)
     h_ND = tokens(prompt + sum(lengths))
     states: list[KDAState] = []
-    module(h_ND, Layout(lengths, prompt), states=states)
+    module(h_ND, Layout(lengths, prompt), states)
     rows = h_ND.split([prompt, *lengths])
     for index, row in enumerate(rows[1:]):
-        stepped = module.empty(1, h_ND)
-        for token in torch.cat([rows[0], row]):
-            module.step(token[None], stepped)
+        stepped = module.mechanism.empty(1, h_ND)
+        for t, token in enumerate(torch.cat([rows[0], row])):
+            module.step(token[None], torch.tensor([t]), stepped)
         left = states[0].select(torch.tensor([index]))
         assert (left.s_BHKV - stepped.s_BHKV).abs().max() < 1e-5
         assert (left.inputs_BJX - stepped.inputs_BJX).abs().max() < 1e-5
 
 
 def test_the_state_is_one_matrix_a_head_and_three_inputs() -> None:
-    state = layer().empty(3, tokens(1))
+    state = layer().mechanism.empty(3, tokens(1))
     assert state.s_BHKV.shape == (3, HEADS, SIZE, SIZE)
     assert state.inputs_BJX.shape == (3, 3, 3 * HEADS * SIZE)
 
 
 def test_initial_decays_are_slow_and_the_rate_is_one() -> None:
-    module = KimiDeltaAttention(WIDTH, HEADS, 64).initialise(generator(0))
-    steps = torch.nn.functional.softplus(module.decay_bias)
+    block = Decoder(recipe(width=256)).initialise(generator(0)).blocks[0]
+    steps = torch.nn.functional.softplus(block.get_parameter("decay_bias"))
     assert steps.min() > 0.999e-3
     assert steps.max() < 0.1001
-    assert torch.equal(module.decay_log_rate, torch.zeros(HEADS))
-    assert module.qkv.std().item() == pytest.approx(0.02, rel=0.02)
+    assert torch.equal(block.get_parameter("decay_log_rate"), torch.zeros(HEADS))
+    assert block.get_parameter("qkv").std().item() == pytest.approx(0.02, rel=0.02)
 
 
 def test_bf16_products_stay_near() -> None:
@@ -130,8 +144,8 @@ def test_bf16_products_stay_near() -> None:
     low = module(h_ND.bfloat16(), Layout((ODD,)))
     assert low.dtype == torch.bfloat16
     assert relative_error(low, module(h_ND, Layout((ODD,)))) < 0.03
-    state = module.empty(1, low)
-    stepped = torch.cat([module.step(h[None].bfloat16(), state) for h in h_ND])
+    state = module.mechanism.empty(1, low)
+    stepped = torch.cat([module.step(h[None].bfloat16(), torch.tensor([t]), state) for t, h in enumerate(h_ND)])
     assert relative_error(stepped, low) < 0.01
 
 
@@ -139,11 +153,11 @@ def test_bf16_products_stay_near() -> None:
 def test_matches_the_library(library: Any, length: int) -> None:
     module, h_ND = layer(), tokens(2 * length).requires_grad_()
     other = library.Glm5NextTextLinearAttention(library_config(library), 0)
-    other.load_state_dict(library_names.kda(dict(module.named_parameters())))
+    other.load_state_dict(library_names(dict(module.named_parameters()), "self_attn"))
     found = module(h_ND, Layout((length, length)))
     expected = other(h_ND.view(2, length, WIDTH)).flatten(0, 1)
     assert (found - expected).abs().max() < 1e-5
     probe = torch.randn(found.shape, generator=generator(4))
     own = gradients((found * probe).sum(), dict(module.named_parameters()) | {"h": h_ND})
     theirs = gradients((expected * probe).sum(), dict(other.named_parameters()) | {"h": h_ND})
-    assert largest_disagreement(library_names.kda(own) | {"h": own["h"]}, theirs) < 1e-4
+    assert largest_disagreement({"h": own.pop("h")} | library_names(own, "self_attn"), theirs) < 1e-4

@@ -1,4 +1,4 @@
-"""The real mechanisms together: four layers against the library's text model, and decoding against the forward."""
+"""The real mechanisms together, as the decoder combines them, against the library's text model."""
 
 from typing import Any
 
@@ -6,61 +6,75 @@ import pytest
 import torch
 from torch import Tensor
 
+from glint.export import library_tensors
+from glint.model.decoder import Decoder
 from glint.model.layout import Layout
-from tests.mechanisms import library_names
-from tests.mechanisms.weights import LAYERS, VOCABULARY, WIDTH, generator, gradients, library_config, randomise
-from tests.mechanisms.whole import Whole
+from tests.mechanisms.weights import generator, gradients, library_config, randomise, recipe
 from tests.reference.agreement import relative_error
 
-LENGTH = 192
-INDEX_HEADS = 16
-"""So many that no two pools score exactly 0: of equal scores the library takes any."""
+WHOLE = recipe(index_heads=16)
+"""So many heads that no two pools score exactly 0: of equal scores the library takes any."""
 
 
 @pytest.fixture(scope="module")
-def model() -> Whole:
-    return randomise(Whole(index_n_heads=INDEX_HEADS), 0)
+def model() -> Decoder:
+    return randomise(Decoder(WHOLE), 0)
 
 
-def ids(count: int) -> Tensor:
-    return torch.randint(VOCABULARY, (count,), generator=generator(1))
+def ids(count: int, seed: int = 1) -> Tensor:
+    """Return ids without pad, to whose embedding the library gives no gradient."""
+    return torch.randint(1, WHOLE.vocabulary, (count,), generator=generator(seed))
 
 
-def test_decoding_equals_the_forward_at_every_position(model: Whole) -> None:
+def in_library(library: Any, model: Decoder) -> Any:
+    """Return the library's text model with the same weights; it has no head."""
+    other = library.Glm5NextTextModel(library_config(library, model.recipe)).eval()
+    other.load_state_dict(library_tensors({name: tensor for name, tensor in model.state_dict().items() if name != "head"}, ""))
+    return other
+
+
+def hidden_states(other: Any, rows: list[Tensor]) -> Tensor:
+    """Return the library's hidden states of rows, each read by itself, packed."""
+    return torch.cat([other(input_ids=row[None], use_cache=False).last_hidden_state[0] for row in rows])
+
+
+def assert_near(found: Tensor, expected: Tensor) -> None:
+    difference = (found - expected).abs()
+    assert difference.max() < 4e-4
+    assert difference.median() < 2e-5
+
+
+def test_decoding_equals_the_forward_at_every_position(model: Decoder) -> None:
     lengths, more = (3, 30), 40
-    rows = [torch.randint(VOCABULARY, (length + more,), generator=generator(length)) for length in lengths]
-    caches: list[Any] = []
-    beginnings = torch.cat([row[:length] for row, length in zip(rows, lengths, strict=True)])
+    rows = [ids(length + more, length) for length in lengths]
     with torch.no_grad():
-        model(beginnings, Layout(lengths), caches, max(lengths) + more)
-        expected = [model(row, Layout((len(row),)))[length:] for row, length in zip(rows, lengths, strict=True)]
+        expected = [model.logits(model(row, Layout((len(row),))).final_ND)[length:] for row, length in zip(rows, lengths, strict=True)]
+    _, cache = model.prefill([row[:length].tolist() for row, length in zip(rows, lengths, strict=True)])
     for t in range(more):
-        news = torch.stack([row[length + t] for row, length in zip(rows, lengths, strict=True)])
-        found = model.step(news, torch.tensor(lengths) + t, caches)
+        found = model.step(torch.stack([row[length + t] for row, length in zip(rows, lengths, strict=True)]), cache)
         assert max((own - row[t]).abs().max() for own, row in zip(found, expected, strict=True)) < 1e-4, t
 
 
-def test_later_tokens_change_nothing(model: Whole) -> None:
+def test_later_tokens_change_nothing(model: Decoder) -> None:
     first = ids(64)
     second = first.clone()
-    second[40:] = (second[40:] + 1) % VOCABULARY
+    second[40:] = second[40:] % (WHOLE.vocabulary - 1) + 1
     with torch.no_grad():
-        before, after = (model(x, Layout((64,))) for x in (first, second))
+        before, after = (model(x, Layout((64,))).final_ND for x in (first, second))
     assert (before[:40] - after[:40]).abs().max() < 1e-4  # rounding: an expert's products differ in their number of rows
     assert (before[40:] - after[40:]).abs().max() > 0.1
 
 
-def test_matches_the_library(library: Any, model: Whole) -> None:
-    other = library.Glm5NextTextModel(library_config(library, index_n_heads=INDEX_HEADS))
-    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    other.load_state_dict(library_names.model(state, LAYERS))
-    found = model(ids(LENGTH), Layout((LENGTH,)))
-    expected = other(input_ids=ids(LENGTH)[None], use_cache=False).last_hidden_state[0]
-    difference = (found - expected).abs()
-    assert difference.max() < 4e-4
-    assert difference.median() < 2e-5
-    probe = torch.randn(LENGTH, WIDTH, generator=generator(2))
-    ours = library_names.model(gradients((found * probe).sum(), dict(model.named_parameters())), LAYERS)
+@pytest.mark.parametrize("lengths", [(192,), (5, 130, 57)], ids=str)
+def test_matches_the_library(library: Any, model: Decoder, lengths: tuple[int, ...]) -> None:
+    other, tokens = in_library(library, model), ids(sum(lengths))
+    found = model(tokens, Layout(lengths)).final_ND
+    expected = hidden_states(other, list(tokens.split(list(lengths))))
+    assert_near(found, expected)
+    probe = torch.randn(found.shape, generator=generator(2))
+    own = dict(model.named_parameters())
+    del own["head"]
+    ours = library_tensors(gradients((found * probe).sum(), own), "")
     theirs = gradients((expected * probe).sum(), dict(other.named_parameters()))
     assert ours.keys() == theirs.keys()
     wrong = {name: relative_error(ours[name], theirs[name]) for name in ours if theirs[name].norm() > 1e-6}

@@ -1,47 +1,56 @@
-"""Random weights for the mechanisms, their float64 copies, and the library's modules with the same weights."""
+"""A small faithful model and its mechanisms with random weights, their float64 copies, and the library's modules with the same weights."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from glint.config.model import ModelRecipe
+from glint.export import block_tensors, glm_text_config
 from tests.reference.agreement import relative_error
 
 Module = TypeVar("Module", bound=nn.Module)
 
-WIDTH, LAYERS, VOCABULARY = 64, 4, 256
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": WIDTH,
-    "intermediate_size": 128,
-    "moe_intermediate_size": 32,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "q_lora_rank": 32,
-    "kv_lora_rank": 32,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 16,
-    "qk_rope_head_dim": 0,
-    "linear_num_heads": 4,
-    "linear_head_dim": 16,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_shared_experts": 1,
-    "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
-    "index_topk": 32,
-    "index_kpool": 8,
-    "index_head_dim": 16,
-    "index_n_heads": 4,
-    "pad_token_id": None,
-    "attn_implementation": "eager",
-}
+RECIPE = ModelRecipe(
+    linear="kda",
+    sparse="indexed",
+    residual="mhc",
+    router="sigmoid",
+    dense_layers=1,
+    width=64,
+    layers=4,
+    heads=4,
+    experts=4,
+    expert_hidden=32,
+    ffn_hidden=128,
+    gate_limit=10.0,
+    visible=32,
+    pool=8,
+    query_rank=32,
+    kv_rank=32,
+    index_size=16,
+    norm_epsilon=1e-5,
+    tied=False,
+)
+WIDTH, HEADS, SIZE = RECIPE.width, RECIPE.heads, RECIPE.width // RECIPE.heads
 
 
-def library_config(library: Any, **changed: Any) -> Any:
-    """Return the library's config of a tiny model."""
-    return library.Glm5NextTextConfig(**SIZES | changed)
+def recipe(**changed: Any) -> ModelRecipe:
+    """Return the small model with other sizes."""
+    return ModelRecipe.model_validate(RECIPE.model_dump() | changed)
+
+
+def library_config(library: Any, own: ModelRecipe = RECIPE) -> Any:
+    """Return the library's config of a faithful model."""
+    return library.Glm5NextTextConfig(**glm_text_config(own), attn_implementation="eager")
+
+
+def library_names(tensors: dict[str, Tensor], module: str) -> dict[str, Tensor]:
+    """Return a mechanism's tensors, or their gradients, as the library's `module` of a block names them."""
+    named = [pair for name, tensor in tensors.items() for pair in block_tensors(name, tensor).items()]
+    return {name.removeprefix(module + "."): tensor for name, tensor in named}
 
 
 def generator(seed: int) -> torch.Generator:
@@ -61,7 +70,7 @@ def randomise(module: Module, seed: int, gain: float = 1.0) -> Module:
             fan_in = tensor.shape[-2] if re.search(r"\b(up|down)$", name) and tensor.dim() == 3 else tensor.shape[-1]
             tensor.copy_(noise * gain * fan_in**-0.5)
         else:
-            tensor.copy_(1 + 0.3 * noise if re.search(r"norm(\.weight)?$", name) else noise)
+            tensor.copy_(1 + 0.3 * noise if name.endswith("norm") else noise)
     return module
 
 
@@ -71,7 +80,7 @@ def doubles(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().double().requires_grad_() for name, tensor in tensors}
 
 
-def gradients(loss: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def gradients(loss: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the gradient of `loss` for each tensor that asks for one; 0 where it has no influence."""
     wanted = {name: tensor for name, tensor in tensors.items() if tensor.requires_grad}
     return dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values()), allow_unused=True, materialize_grads=True), strict=True))

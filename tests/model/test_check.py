@@ -78,7 +78,11 @@ def test_a_decoder_that_forgets_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_layer_that_is_skipped_in_one_of_the_two_forms_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SinglePass, "after_attention", lambda own, layer, change: own.x_ND + change * (1 if len(change) > 4 else 0.9))
+    def weaker(own: SinglePass, layer: int, change: Tensor) -> tuple[Tensor, Tensor]:
+        total = own.x_ND + change * (1 if len(change) > 4 else 0.9)
+        return total, total
+
+    monkeypatch.setattr(SinglePass, "after_attention", weaker)
     assert "decoding and the full forward pass differ by " in failure("decode = forward")
 
 
@@ -106,4 +110,4 @@ def test_every_model_of_a_config_is_checked_once(tmp_path: Path) -> None:
 def test_an_unknown_model_is_one_sentence() -> None:
     run = subprocess.run([sys.executable, "-m", "glint.check", "--model", "dens"], capture_output=True, text=True, check=False)
     assert run.returncode == 1
-    assert run.stderr == "error: model dens is unknown; did you mean dense? allowed: hybrid, dense, or a config file\n"
+    assert run.stderr == "error: model dens is unknown; did you mean dense? allowed: hybrid, faithful, dense, or a config file\n"

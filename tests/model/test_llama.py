@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from glint.check import spread
 from glint.config.model import DENSE, ModelRecipe
-from glint.export import export, llama_config, llama_tensors
+from glint.export import export, library_tensors, llama_config
 from glint.generate import generate
 from glint.model import checkpoint
 from glint.model.decoder import Decoder, count_parameters
@@ -31,7 +32,7 @@ SHAPES = {
 def library(model: Decoder) -> LlamaForCausalLM:
     """Return the library's model with our weights."""
     theirs = LlamaForCausalLM(LlamaConfig(**llama_config(model.recipe))).float().eval()
-    missing, unexpected = theirs.load_state_dict(llama_tensors(model), strict=False)
+    missing, unexpected = theirs.load_state_dict(library_tensors(model.state_dict(), "model."), strict=False)
     assert (missing, unexpected) == (["lm_head.weight"] if model.recipe.tied else [], [])
     return theirs
 
@@ -57,12 +58,9 @@ def test_logits_and_gradients(shape: str) -> None:
     targets = (ids.flatten() * 7 + 1) % model.recipe.vocabulary
     cross_entropy(logits, targets).backward()
     cross_entropy(known, targets).backward()
-    found = Decoder(model.recipe)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            assert parameter.grad is not None
-            found.get_parameter(name).copy_(parameter.grad)
-    for name, gradient in llama_tensors(found).items():
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert len(gradients) == len(list(model.parameters()))
+    for name, gradient in library_tensors(gradients, "model.").items():
         wanted = theirs.get_parameter(name).grad
         assert relative_error(gradient, wanted) < 1e-3, name
 
@@ -95,10 +93,23 @@ def test_what_rl_has_trained_is_laid_over(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/config.json").read_text())["num_hidden_layers"] == model.recipe.layers
 
 
-def test_a_hybrid_is_refused_in_one_sentence_and_nothing_is_written(tmp_path: Path) -> None:
-    recipe = ModelRecipe.model_validate(LLAMA | {"linear": "elu", "ffn": "moe"})
-    with pytest.raises(
-        ValueError, match=r"^only a dense model can be exported, .*: of this one linear is elu, not none, ffn is moe, not dense$"
-    ):
-        export(Decoder(recipe), tmp_path / "out")
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        (
+            {"linear": "elu", "ffn": "moe"},
+            "it is not dense, since linear is elu, not none, ffn is moe, not dense; it is not faithful, since linear is elu, not kda, "
+            "sparse is dense, not indexed, residual is single, not mhc, router is softmax, not sigmoid",
+        ),
+        (
+            {"gate_limit": 10.0},
+            "it is not dense, since gate_limit is 10.0, not None; it is not faithful, since linear is none, not kda, "
+            "sparse is dense, not indexed, residual is single, not mhc, ffn is dense, not moe, router is softmax, not sigmoid",
+        ),
+    ],
+)
+def test_another_model_is_refused_in_one_sentence_and_nothing_is_written(tmp_path: Path, changes: dict[str, Any], reasons: str) -> None:
+    with pytest.raises(ValueError, match="exported") as refused:
+        export(Decoder(ModelRecipe.model_validate(LLAMA | changes)), tmp_path / "out")
+    assert str(refused.value) == f"only a dense or a faithful model can be exported, the library has no class for others: {reasons}"
     assert not (tmp_path / "out").exists()

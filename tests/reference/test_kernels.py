@@ -59,7 +59,7 @@ def test_nan_reaches_the_output_of_every_mechanism(dtype: torch.dtype) -> None:
     gate_value = torch.ones(2, 8, dtype=dtype)
     gate_value[0, 0] = float("nan")
     product = torch.empty(2, 4, dtype=dtype)
-    kernels.gate(array(gate_value), array(product))
+    kernels.gate(array(gate_value), kernels.UNLIMITED, array(product))
     assert product.isnan().tolist() == [[True, False, False, False], [False] * 4]
     normed, scale = torch.empty(2, 8, dtype=dtype), torch.empty(2)
     kernels.rms_norm(array(gate_value.float()), np.ones(8, np.float32), 1e-6, array(normed), array(scale))
