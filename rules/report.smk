@@ -31,6 +31,8 @@ rule analyse_studies:
         every("evaluate/after", "completions.parquet", "receipt.json"),
         every("expressions", "receipt.json"),
         every("vision", "receipt.json"),
+        every("loss", "receipt.json"),
+        every("costs", "receipt.json"),
     output:
         tables=[f"{REPORTS}/{name}" for name in TABLES],
         circumstances=[f"{REPORTS}/{name}" for name in CIRCUMSTANCES],
