@@ -62,7 +62,7 @@ def alone(job: CostsJob, context: int, begin: Callable[[], object]) -> dict[str,
             return process.submit(at_context, job, context).result()
     except BrokenProcessPool as error:
         raise ValueError(
-            f"the process that measured a context of {context} tokens died: too little memory? Shorten costs.contexts"
+            f"the process that measured a context of {context} tokens has died; costs.contexts may need more memory"
         ) from error
 
 

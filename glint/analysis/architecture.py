@@ -74,6 +74,11 @@ class ArmRun:
         counts: Row = self.receipts[0]["parameters"]
         return counts
 
+    @property
+    def examples(self) -> pd.DataFrame:
+        """What was held out, by source: a row for each pair of counts met at any seed and step."""
+        return self.scores[["source", "tokens", "examples"]].drop_duplicates().set_index("source")
+
     def values(self, column: str, step: int, source: str, seeds: list[int]) -> NDArray[np.float64]:
         """Return one value a seed, shape (S,)."""
         rows = self.scores[(self.scores["step"] == step) & (self.scores["source"] == source)]
@@ -126,10 +131,9 @@ def _scores(paths: dict[Role, Path], recipe: Recipe, active: int) -> pd.DataFram
 
 
 def _require_same_examples(runs: dict[str, ArmRun], name: str) -> None:
+    first = next(iter(runs.values())).examples
     for run in runs.values():
-        counts = run.scores.groupby("source", sort=False)[["tokens", "examples"]].agg(["min", "max"])
-        first = next(iter(runs.values())).scores.groupby("source", sort=False)[["tokens", "examples"]].agg(["min", "max"])
-        if not counts.equals(first) or any((counts[column]["min"] != counts[column]["max"]).any() for column in ("tokens", "examples")):
+        if not run.examples.equals(first) or run.examples.index.has_duplicates:
             raise ValueError(f"study {name}, arm {run.arm}: its losses are of other examples, so they cannot be compared")
 
 
