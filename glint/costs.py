@@ -22,7 +22,7 @@ from glint.config.costs import CostsJob
 from glint.device import peak_mib, prepare
 from glint.files import write_json
 from glint.model.decoder import Decoder
-from glint.model.layout import Layout
+from glint.model.layout import Indexing, Layout
 from glint.randomness import torch_generator
 from glint.speed import WARM_UP, decode, pretrain_step, timed
 from glint.tasks.tokenizer import SEP, VOCABULARY
@@ -33,12 +33,12 @@ FIRST_BYTE = SEP + 1
 SPEED = ("tokens_per_second", "efficiency")
 
 
-def measure(job: CostsJob, out: Path, begin: Callable[[], object] = lambda: None) -> dict[str, Any]:
+def measure(job: CostsJob, out: Path, begin: Callable[[], object] | None = None) -> dict[str, Any]:
     """Write to `out` (JSON) what the model of `job` costs; return the receipt.
 
     `contexts`, a row each: `context`, `decode_seconds`, `prefill_seconds`, `train_seconds` (CPU seconds a token), `peak_mib`,
     `cache_bytes` (a row) and `cache_bytes_per_token` (its slope). `pretrain_step` and `decode`: tokens a CPU second at short lengths, and
-    the efficiency. Each context is measured in a process of its own, which calls `begin` first: peak memory never falls in one.
+    the efficiency. Each context is measured in a process of its own, because peak memory never falls in one; it calls `begin` first.
     Raises ValueError where such a process dies.
     """
     began = time.perf_counter()
@@ -55,7 +55,7 @@ def measure(job: CostsJob, out: Path, begin: Callable[[], object] = lambda: None
     return receipt(device, dtype, time.perf_counter() - began)
 
 
-def alone(job: CostsJob, context: int, begin: Callable[[], object]) -> dict[str, Any]:
+def alone(job: CostsJob, context: int, begin: Callable[[], object] | None) -> dict[str, Any]:
     """Return what `at_context` does, from a fresh process."""
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin) as process:
@@ -103,7 +103,8 @@ def _train(model: Decoder, ids_N: Tensor) -> None:
     """Predict each token of one row from those before it, and take the gradient of every parameter."""
     inputs_N, targets_N, layout = next_token_batch([ids_N.tolist()], model.dtype, model.recipe.context)
     model.zero_grad()
-    cross_entropy(model.logits(model(inputs_N, layout).final_ND), targets_N).backward()
+    hidden = model(inputs_N, layout, indexing=Indexing(False, []))
+    (cross_entropy(model.logits(hidden.final_ND), targets_N) + hidden.divergence).backward()
 
 
 def cache_bytes(layers: Any) -> int:

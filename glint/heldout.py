@@ -40,7 +40,7 @@ def measure(job: HeldOutJob, pretrained: Path, examples: Path, out: Path) -> dic
         model = checkpoint.load([pretrained / name], device, dtype).freeze()
         scores = by_source(table["family"].tolist(), rows, summed_losses(model, rows))
         found.append(scores.assign(step=int(name.rpartition("-")[2])))
-        print(f"{name}: loss {scores.set_index('source').at[ALL, 'loss']:.4f}", flush=True)
+        print(f"{name}: loss {scores['loss'].iloc[-1]:.4f}", flush=True)
     write_parquet(out, pd.concat(found)[["step", "source", "loss", "tokens", "examples"]])
     return receipt(device, dtype, time.perf_counter() - began, peak_mib=round(peak_mib(device), 1))
 

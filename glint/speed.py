@@ -79,7 +79,7 @@ def pretrain_step(
     """One pretraining step of the published recipe, batch 32."""
     _, tokens = write_corpus(folder)
     steps = WARM_UP + MEASURED
-    plan = PUBLISHED.model_copy(update={"sequence": sequence})
+    plan = PUBLISHED.model_copy(update={"sequence": sequence, "dense_steps": 0})  # as every later step
     job = PretrainJob(model=model, pretraining=plan, execution=execution(precision), seed=SEED, steps=steps, checkpoints=())
     trainer = Pretrainer(job, tokens)
     row = timed(trainer.advance)

@@ -56,7 +56,7 @@ rule measure_costs:
         benchmark_of("costs")
     threads: workflow.cores or 1
     resources:
-        mem_mb=3000,
+        mem_mb=8000,
     params:
         code=MEASURE_COSTS.code_of("costs"),
         job=recipe("costs"),

@@ -151,7 +151,7 @@ rule draw_figures:
 rule render_report:
     """Write the report, one page that needs no network."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION, *CHECKS, *CIRCUMSTANCES]],
+        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION, *ARCHITECTURE, *ARCHITECTURE_COSTS, *CHECKS, *CIRCUMSTANCES]],
         claims=f"{REPORTS}/claims.csv",
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
     output:
