@@ -54,7 +54,7 @@ rule measure_costs:
         log_of("costs"),
     benchmark:
         benchmark_of("costs")
-    threads: workflow.cores or 1
+    threads: all_cores
     resources:
         mem_mb=8000,
     params:
@@ -69,8 +69,8 @@ rule measure_costs:
 rule analyse_architecture:
     """Compare the arms of the architecture studies seed by seed, and set what they cost beside it."""
     input:
-        every("pretrain", "metrics.jsonl", "receipt.json"),
-        every("evaluate/pretraining", "completions.parquet"),
+        every_of("architecture", "pretrain", "metrics.jsonl", "receipt.json"),
+        every_of("architecture", "evaluate/pretraining", "completions.parquet"),
         every("loss", "loss.parquet"),
         every("costs", "costs.json"),
     output:
