@@ -32,6 +32,7 @@ include: "rules/rl.smk"
 include: "rules/evaluation.smk"
 include: "rules/expressions.smk"
 include: "rules/vision.smk"
+include: "rules/architecture.smk"
 include: "rules/report.smk"
 include: "rules/targets.smk"
 

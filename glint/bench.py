@@ -1,97 +1,33 @@
 """What training, decoding and verification cost on this machine: `python -m glint.bench [--only NAME] [--json]`.
 
-A row is measured in a process of its own, on one CPU thread. Efficiency is 6 (training) or 2 (decoding) x active parameters x real
-tokens over (CPU time x the best rate of square matrix products of the same dtype and threads, measured in the same process).
+A row is measured in a process of its own, on one CPU thread; what its efficiency means is said in `glint/speed.py`.
 """
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 
 from glint.asking import Task
-from glint.config.corpus import CorpusRecipe
-from glint.config.execution import ExecutionRecipe
-from glint.config.model import DENSE, ModelRecipe
-from glint.config.pretraining import PretrainingRecipe, PretrainJob
+from glint.config.model import DENSE
 from glint.config.rl import RLJob, RLRecipe
-from glint.device import choose_dtype, peak_mib, prepare
-from glint.generate import NEVER_SAMPLED, Completion, draw_uniforms, generate
+from glint.device import choose_dtype, peak_mib
+from glint.generate import NEVER_SAMPLED, Completion
 from glint.model import checkpoint
-from glint.model.decoder import Decoder, count_parameters
+from glint.model.decoder import Decoder
 from glint.randomness import torch_generator
-from glint.tasks.corpus import draw_examples, tokenise
+from glint.speed import HYBRID, RESPONSE_TOKENS, SEED, decode, execution, pretrain_step, timed, write_corpus
 from glint.tasks.tokenizer import EOS, encode
-from glint.train.pretrain import Pretrainer
 from glint.train.rloo import GroupTrainer
 from glint.verify import Verifier, benchmark
-
-SEED = 42
-WARM_UP, MEASURED = 3, 5
-CORPUS = CorpusRecipe(pretrain_examples=32 * (WARM_UP + MEASURED))
-RESPONSE_TOKENS = 48
-HYBRID = ModelRecipe()
-
-
-def execution(precision: str) -> ExecutionRecipe:
-    """Return one CPU thread at `precision`."""
-    return ExecutionRecipe.model_validate({"device": "cpu", "precision": precision, "threads": 1})
-
-
-def timed(step: Callable[[], object], warm_up: int = WARM_UP, measured: int = MEASURED) -> dict[str, float]:
-    """Return the median CPU and wall seconds of `step`, after a warm-up that is not counted."""
-    cpu, wall = [], []
-    for turn in range(warm_up + measured):
-        began = time.process_time(), time.perf_counter()
-        step()
-        if turn >= warm_up:
-            cpu.append(time.process_time() - began[0])
-            wall.append(time.perf_counter() - began[1])
-    return {"cpu_seconds": statistics.median(cpu), "wall_seconds": statistics.median(wall)}
-
-
-def best_product_rate(dtype: torch.dtype, sizes: tuple[int, ...] = (1024, 2048, 4096)) -> float:
-    """Return the best rate, in operations a second, of square matrix products of these sizes."""
-    rates = []
-    for size in sizes:
-        left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
-        seconds = timed(partial(torch.mm, left, right), warm_up=1, measured=3)["cpu_seconds"]
-        rates.append(2 * size**3 / seconds)
-    return max(rates)
-
-
-def write_corpus(folder: Path) -> tuple[Path, Path]:
-    """Write a small corpus of the published families; return its examples and its tokens."""
-    examples = draw_examples(CORPUS, SEED)
-    examples.to_parquet(folder / "examples.parquet")
-    save_file(tokenise(examples), folder / "tokens.safetensors")
-    return folder / "examples.parquet", folder / "tokens.safetensors"
-
-
-def pretrain_step(precision: str, folder: Path, model: ModelRecipe = HYBRID) -> dict[str, Any]:
-    """One pretraining step of the published recipe, batch 32."""
-    _, tokens = write_corpus(folder)
-    steps = WARM_UP + MEASURED
-    plan = PretrainingRecipe()
-    job = PretrainJob(model=model, pretraining=plan, execution=execution(precision), seed=SEED, steps=steps, checkpoints=())
-    trainer = Pretrainer(job, tokens)
-    row = timed(trainer.advance)
-    counts = np.diff([0, *(record["real_tokens"] for record in trainer.metrics)])[WARM_UP:]
-    real_tokens = float(np.median(counts)) - plan.batch  # the last token of a row is predicted, not read
-    operations = 6 * count_parameters(trainer.model, active=True) * real_tokens
-    return row | {"efficiency": operations / row["cpu_seconds"] / best_product_rate(trainer.dtype), "real_tokens": real_tokens}
 
 
 class FixedGroups(GroupTrainer):
@@ -113,29 +49,13 @@ class FixedGroups(GroupTrainer):
 def rl_group(precision: str, tied_gradient: str, folder: Path) -> dict[str, Any]:
     """One RL group of the published recipe; the CPU time of the sandbox, other processes, is measured apart and added."""
     examples, tokens = write_corpus(folder)
-    checkpoint.save(Decoder(ModelRecipe()).initialise(torch_generator(SEED, "init")), folder)
+    checkpoint.save(Decoder(HYBRID).initialise(torch_generator(SEED, "init")), folder)
     recipe = RLRecipe.model_validate({"tied_gradient": tied_gradient})
     trainer = FixedGroups(RLJob(rl=recipe, execution=execution(precision), seed=SEED), folder, examples, tokens)
     with Verifier() as verifier:
         row = timed(lambda: trainer.advance(verifier))
     sandbox = benchmark.measure()["cpu_seconds"]
     return row | {"cpu_seconds": row["cpu_seconds"] + sandbox, "sandbox_cpu_seconds": sandbox}
-
-
-def decode(precision: str, recipe: ModelRecipe = HYBRID) -> dict[str, Any]:
-    """Decoding 16 rows of 48 tokens, the prompt included."""
-    device, dtype = prepare(execution(precision))
-    model = Decoder(recipe, dtype).initialise(torch_generator(SEED, "init")).to(device).freeze()
-    prompt = encode(draw_examples(CORPUS, SEED)["prompt"][0])
-    uniforms = [draw_uniforms(16, RESPONSE_TOKENS, torch_generator(SEED, "bench"))]
-    with patch("glint.generate.NEVER_SAMPLED", (*NEVER_SAMPLED, EOS)):
-        row = timed(lambda: generate(model, [prompt], uniforms, RESPONSE_TOKENS, temperature=0.35))
-    read = len(prompt) + 16 * (RESPONSE_TOKENS - 1)  # the last token of a row is written, not read
-    operations = 2 * count_parameters(model, active=True) * read
-    return row | {
-        "efficiency": operations / row["cpu_seconds"] / best_product_rate(dtype),
-        "tokens_per_second": 16 * RESPONSE_TOKENS / row["cpu_seconds"],
-    }
 
 
 ROWS: dict[str, Callable[[Path], dict[str, Any]]] = {

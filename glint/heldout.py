@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch.nn.functional import cross_entropy
 
-from glint.config.heldout import HeldOutJob
+from glint.config.heldout import ALL, HeldOutJob
 from glint.device import peak_mib, prepare
 from glint.files import read_parquet, write_parquet
 from glint.model import checkpoint
@@ -20,8 +20,6 @@ from glint.train.progress import receipt
 
 ROWS_AT_A_TIME = 64
 """Examples of one forward pass: few enough that the processor's caches hold what the layers hand on."""
-ALL = "all"
-"""Source of the rows that hold every example."""
 
 
 def measure(job: HeldOutJob, pretrained: Path, examples: Path, out: Path) -> dict[str, Any]:
@@ -42,7 +40,7 @@ def measure(job: HeldOutJob, pretrained: Path, examples: Path, out: Path) -> dic
         model = checkpoint.load([pretrained / name], device, dtype).freeze()
         scores = by_source(table["family"].tolist(), rows, summed_losses(model, rows))
         found.append(scores.assign(step=int(name.rpartition("-")[2])))
-        print(f"{name}: loss {scores.set_index('source').at[ALL, 'loss']:.4f}", flush=True)
+        print(f"{name}: loss {scores['loss'].iloc[-1]:.4f}", flush=True)
     write_parquet(out, pd.concat(found)[["step", "source", "loss", "tokens", "examples"]])
     return receipt(device, dtype, time.perf_counter() - began, peak_mib=round(peak_mib(device), 1))
 

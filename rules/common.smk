@@ -96,6 +96,11 @@ def threads_of(stage):
     return lambda wildcards: job_of(stage, wildcards).slice.execution.threads
 
 
+def all_cores(wildcards):
+    """Return the cores of this run: a job with so many threads has nothing of this run beside it."""
+    return workflow.resource_settings.cores or 1
+
+
 def gpu_of(stage):
     """Return a resources function: 1 where the job will use a CUDA device, else 0."""
 
@@ -143,6 +148,12 @@ def folder_of_input(name):
 def every(stage, *names):
     """Return the files `names` of all jobs of a stage."""
     return [f"{PLAN.folder(job.id)}/{name}" for job in PLAN.stage(stage) for name in names]
+
+
+def every_of(kind, stage, *names):
+    """Return the files `names` of all jobs of a stage that studies of one kind need."""
+    jobs = {run.stages[stage] for run in PLAN.runs if CONFIG.studies[run.study].kind == kind}
+    return [f"{PLAN.folder(job)}/{name}" for job in sorted(jobs) for name in names]
 
 
 def planned_files():

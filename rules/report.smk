@@ -31,6 +31,8 @@ rule analyse_studies:
         every("evaluate/after", "completions.parquet", "receipt.json"),
         every("expressions", "receipt.json"),
         every("vision", "receipt.json"),
+        every("loss", "receipt.json"),
+        every("costs", "receipt.json"),
     output:
         tables=[f"{REPORTS}/{name}" for name in TABLES],
         circumstances=[f"{REPORTS}/{name}" for name in CIRCUMSTANCES],
@@ -149,7 +151,7 @@ rule draw_figures:
 rule render_report:
     """Write the report, one page that needs no network."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION, *CHECKS, *CIRCUMSTANCES]],
+        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION, *ARCHITECTURE, *ARCHITECTURE_COSTS, *CHECKS, *CIRCUMSTANCES]],
         claims=f"{REPORTS}/claims.csv",
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
     output:

@@ -55,12 +55,23 @@ rule vision:
         "The vision studies are done: run {RUN}"
 
 
+rule architecture:
+    """Held-out losses and costs of every architecture study, and its tables."""
+    input:
+        every("loss", "loss.parquet"),
+        every("costs", "costs.json"),
+        rules.analyse_architecture.output,
+    message:
+        "The architecture studies are done: run {RUN}"
+
+
 rule statistics:
     """Tables of estimates with intervals, the claims table, and the checks on rewards."""
     input:
         rules.analyse_studies.output,
         rules.analyse_expressions.output,
         rules.analyse_vision.output,
+        rules.analyse_architecture.output,
         rules.audit_rewards.output,
         rules.score_mutants.output,
         rules.compare_claims.output,

@@ -53,7 +53,7 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
             for (study, arm), recipe in recipes.items()
             for seed in config.studies[study].seeds
         ],
-        "curves": list(curve_rows(files, recipes)),
+        "curves": list(curve_rows(files, recipes | _structures(config))),
         "selection": list(selection_rows(files)),
         "constants": list(constant_rows(files)),
         "timings": list(timing_rows(files)),
@@ -63,6 +63,12 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
     study, arm = arms[0]
     write_json(out / "example.json", choose_example(files, study, arm, config.studies[study].seeds[0], recipes[study, arm]))
     write_json(out / "provenance.json", {"run": config.run, "config": digest(config), "machines": machines(files)})
+
+
+def _structures(config: Config) -> dict[tuple[str, str], Recipe]:
+    """Return the recipes of the architecture studies, whose runs are pretrained too."""
+    studies = {name: plan for name, plan in config.studies.items() if plan.kind == "architecture"}
+    return {(study, arm): resolve(config, study, arm) for study, plan in studies.items() for arm in plan.in_order()}
 
 
 def _scopes(plan: Study, recipe: Recipe, outcomes: ArmOutcomes) -> list[Scope]:

@@ -21,6 +21,8 @@ STAGES: dict[Role, str] = {
     "after_receipt": "evaluate/after",
     "expressions_receipt": "expressions",
     "vision_receipt": "vision",
+    "loss_receipt": "loss",
+    "costs_receipt": "costs",
 }
 
 
@@ -61,10 +63,10 @@ def curve_rows(manifest: Manifest, recipes: dict[tuple[str, str], Recipe]) -> It
             yield _labels(entry, "pretrain_loss") | {"x": step, "value": loss}
             yield _labels(entry, "pretrain_tokens") | {"x": step, "value": tokens}
     for entry, path in manifest.distinct("pretrain_dev"):
-        yield from _solved(entry, "pretrain_dev_pass1", _headline(path, recipes[entry.study, entry.arm]), "greedy")
+        yield from _solved(entry, "pretrain_dev_pass1", headline(path, recipes[entry.study, entry.arm]), "greedy")
     for entry, path in manifest.distinct("rl_dev"):
         recipe = recipes[entry.study, entry.arm]
-        completions = _headline(path, recipe)
+        completions = headline(path, recipe)
         trained = completions[completions["family"].isin(recipe.rl.families)]
         yield from _solved(entry, "rl_dev_exact", trained, "sampled")
         yield from _solved(entry, "rl_dev_pass1", trained, "greedy")
@@ -78,7 +80,7 @@ def _labels(entry: Entry, curve: str) -> Row:
     return {"study": entry.study, "arm": entry.arm, "seed": entry.seed, "curve": curve}
 
 
-def _headline(path: Path, recipe: Recipe) -> pd.DataFrame:
+def headline(path: Path, recipe: Recipe) -> pd.DataFrame:
     """Read the completions that ended by the stop rule which the recipe names first."""
     completions = pd.read_parquet(path)
     kept: pd.DataFrame = completions[completions["stop"] == recipe.evaluation.stops[0]]
@@ -86,11 +88,16 @@ def _headline(path: Path, recipe: Recipe) -> pd.DataFrame:
 
 
 def _solved(entry: Entry, curve: str, completions: pd.DataFrame, mode: str) -> Iterator[Row]:
-    """Yield the share passed of each checkpoint; the number in its name is the x."""
-    rows = completions[completions["mode"] == mode]
-    for checkpoint, passed in (rows["verdict"] == "passed").groupby(rows["checkpoint"]):
-        x = int(str(checkpoint).rpartition("-")[2])
+    """Yield the share passed of each checkpoint."""
+    for x, passed in passed_by_checkpoint(completions, mode).items():
         yield _labels(entry, curve) | {"x": x, "value": passed.mean(), "count": int(passed.sum()), "of": len(passed)}
+
+
+def passed_by_checkpoint(completions: pd.DataFrame, mode: str) -> dict[int, pd.Series]:
+    """Return whether each completion of one mode passed, by the number in the name of its checkpoint."""
+    rows = completions[completions["mode"] == mode]
+    found = (rows["verdict"] == "passed").groupby(rows["checkpoint"])
+    return {int(str(checkpoint).rpartition("-")[2]): passed for checkpoint, passed in found}
 
 
 def selection_rows(manifest: Manifest) -> Iterator[Row]:

@@ -3,6 +3,9 @@
 from glint.config.base import Positive, Slice
 from glint.config.execution import ExecutionRecipe
 
+ALL = "all"
+"""The source under which all examples stand together."""
+
 
 class HeldOutJob(Slice):
     """Measure the cross-entropy of pretraining checkpoints on the examples of one split."""

@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+import torch
 
 from glint.config.errors import ConfigError
 from glint.config.load import load
 from glint.config.model import PRESETS
 from glint.config.tree import changes, resolve
-from tests.config.test_load import GOOD, changed
+from glint.model.decoder import Decoder, count_parameters
+from tests.config.test_load import CONFIGS, GOOD, changed
 from tests.studies import ARCHITECTURE
 
 WITH_ARCHITECTURE: dict[str, Any] = GOOD | {"studies": GOOD["studies"] | {"structure": ARCHITECTURE}}
@@ -45,7 +47,11 @@ def test_an_arm_that_names_a_preset_says_why_it_changes_several_values():
 @pytest.mark.parametrize(
     ("path", "value", "parts"),
     [
-        ("recipes.main.model", "dens", ["recipes.main.model: preset dens is unknown", "did you mean dense?", "allowed: hybrid, dense"]),
+        (
+            "recipes.main.model",
+            "dens",
+            ["recipes.main.model: preset dens is unknown", "did you mean dense?", "allowed: hybrid, faithful, dense"],
+        ),
         ("recipes.main.model", {"preset": ["x"]}, ["recipes.main.model: preset ['x'] is unknown"]),
         ("studies.main.arms.other.model", "hybird", ["arms.other.model: preset hybird is unknown", "did you mean hybrid?"]),
         ("recipes.main.model", {"preset": "dense", "witdh": 3}, ["key recipes.main.model.witdh is unknown", "did you mean width?"]),
@@ -87,3 +93,35 @@ def test_arms_change_the_model_alone():
     config = load(WITH_ARCHITECTURE)
     recipes = [resolve(config, "structure", arm) for arm in ("hybrid", "dense")]
     assert all(key.startswith("model.") for key in changes(*recipes))
+
+
+def parameters(recipe):
+    """Return how many parameters a model has, and how many a token uses."""
+    with torch.device("meta"):
+        decoder = Decoder(recipe)
+    return count_parameters(decoder), count_parameters(decoder, active=True)
+
+
+@pytest.mark.parametrize("name", ["architecture", "architecture-quick"])
+def test_the_arms_of_the_shipped_studies_have_the_sizes_and_flops_that_they_claim(name):
+    config = load(CONFIGS / f"{name}.yaml")
+    study = config.studies["structure"]
+    counts = {arm: parameters(resolve(config, "structure", arm).model) for arm in study.arms}
+    total, active = counts[study.base]
+    assert {arm for arm, (own, _) in counts.items() if abs(own / total - 1) > 0.01} == {"dense_small"}
+    assert counts["dense_small"][0] == pytest.approx(active, rel=0.01)
+    contrasts = study.analysis.contrasts
+    for label in ("experts_flops", "together_flops", "sparsity_flops"):
+        for step, against_step in contrasts[label].pairs:
+            ours, theirs = counts[contrasts[label].arm][1] * step, counts[contrasts[label].against][1] * against_step
+            assert theirs == pytest.approx(ours, rel=0.02)
+    assert {label for label in contrasts if label.endswith("_flops")} == {"experts_flops", "together_flops", "sparsity_flops"}
+    assert {resolve(config, "main", "dense").model} <= {resolve(config, "structure", arm).model for arm in study.arms}
+
+
+@pytest.mark.parametrize("name", ["architecture", "architecture-quick"])
+def test_the_numbers_in_the_comments_of_the_shipped_studies_are_counted(name):
+    config = load(CONFIGS / f"{name}.yaml")
+    text = (CONFIGS / f"{name}.yaml").read_text()
+    for arm in ("hybrid", "dense", "dense_small"):
+        assert f"{parameters(resolve(config, 'structure', arm).model)[0]:,}" in text

@@ -64,7 +64,7 @@ BAD = [
     ("recipes.main.evaluation.k", [1, 9], ["recipes.main.evaluation: k 9 exceeds the 8 samples"]),
     ("recipes.main.evaluation.k", [], ["recipes.main.evaluation.k should have at least 1 item"]),
     ("recipes.main.model.width", 190, ["recipes.main.model: width 190"]),
-    ("recipes.main.model.sparse", "denes", ["recipes.main.model.sparse should be 'strided' or 'dense'", "did you mean dense?"]),
+    ("recipes.main.model.sparse", "denes", ["recipes.main.model.sparse should be 'strided', 'indexed' or 'dense'", "did you mean dense?"]),
     ("recipes.main.model.ffn_hidden", 64, ["recipes.main.model: ffn_hidden 64 means nothing with ffn moe"]),
     ("recipes.main.model", {"layers": 3, "sparse": "dense"}, ["sparse dense means nothing in 3 layers", "linear: none"]),
     ("recipes.main", {"model": {"tied": False}, "rl": {"tied_gradient": "head_only"}}, ["head_only means nothing with model.tied false"]),

@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+TIMED = ("timings.csv", "architecture_arms.csv", "costs.csv", "costs_speed.csv")
+"""Tables with times, which no two runs have in common."""
 CODE = ("Snakefile", "glint", "rules", "workflow", "profiles", "config")
 
 
@@ -65,7 +67,7 @@ class Checkout:
         """Return the bytes of everything that two equal runs must have equal: weights, completions, tables, figures."""
         kinds = ("*.safetensors", "*.parquet", "selection.json", "recipe.json", "*.svg", "*.csv")
         files = [path for kind in kinds for top in ("results", "reports") for path in (self.path / top).rglob(kind)]
-        return {str(path.relative_to(self.path)): path.read_bytes() for path in files if path.name != "timings.csv"}
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in files if path.name not in TIMED}
 
 
 def environment() -> dict[str, str]:

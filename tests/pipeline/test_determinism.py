@@ -10,5 +10,5 @@ def test_two_checkouts_give_the_same_bytes(finished, tmp_path):
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == []
     assert (
-        len([name for name in ours if name.endswith(".safetensors")]) == 1 + 2 + 2 * 2 + 2
-    )  # tokens, starts, RL; tokens of two expression arms
+        len([name for name in ours if name.endswith(".safetensors")]) == 1 + 2 + 3 + 2 * 2 + 2
+    )  # tokens, checkpoints of two models, RL; tokens of two expression arms

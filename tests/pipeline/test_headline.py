@@ -19,7 +19,21 @@ digits,path,faithful,direct_patch,120,accuracy,0.25,0.5,-0.25,-0.3,-0.2,2,{OVER_
 digits,path,faithful,direct_patch,120,accuracy,0.25,0.5,-0.25,-0.35,-0.15,2,{IMAGES_TOO}
 digits,path,faithful,direct_patch,120,log_prob,-2,-1,-1,-1.5,-0.5,2,{IMAGES_TOO}
 """
+STRUCTURES = """study,contrast,arm,against,step,against_step,source,outcome,arm_mean,against_mean,estimate,low,high,n_seeds,verdict
+structure,flops,hybrid,dense,200,76,all,loss,0.75,1,-0.25,-0.3,-0.2,2,pays
+structure,flops,hybrid,dense,200,76,even,loss,0.5,1,-0.5,-0.6,-0.4,2,pays
+structure,flops,hybrid,dense,200,76,all,dev,50,40,10,-5,25,2,undecided
+"""
+TABLES = {"contrasts": CONTRASTS, "vision_contrasts": IMAGES, "architecture_contrasts": STRUCTURES}
 HEADER = "study,arm,split,stop,scope,metric,phase,estimate,low,high,n_seeds,method\n"
+
+
+def finish(reports, rows, tables=None):
+    """Write the tables of a finished run: estimates and, of the comparisons, `tables`, or headers alone."""
+    (reports / "report.html").write_text("")
+    (reports / "estimates.csv").write_text(HEADER + "".join(rows))
+    for name, text_of in TABLES.items():
+        (reports / f"{name}.csv").write_text((tables or {}).get(name) or text_of.splitlines()[0] + "\n")
 
 
 def row(phase, numbers, stop="parses", metric="greedy_pass1", method=TASKS_WITHIN_FAMILIES):
@@ -29,9 +43,7 @@ def row(phase, numbers, stop="parses", metric="greedy_pass1", method=TASKS_WITHI
 def test_lines_give_the_primary_outcome_with_its_interval(tmp_path):
     rows = [row("before", "0.125,,"), row("after", "0.5,,"), row("gain", "0.375,-0.05,0.6"), row("gain", "0.9,,", stop="eos")]
     rows.append(row("gain", "0.375,-0.2,0.9", method=FAMILIES_TOO))
-    (tmp_path / "estimates.csv").write_text(HEADER + "".join(rows))
-    (tmp_path / "contrasts.csv").write_text(CONTRASTS)
-    (tmp_path / "vision_contrasts.csv").write_text(IMAGES)
+    finish(tmp_path, rows, TABLES)
     lines = text(CONFIG, tmp_path).splitlines()
     assert lines[0] == "main, published: greedy_pass1 on the target families 12.5% -> 50.0%, gain +37.5 points [-5.0, +60.0], 2 seeds"
     assert lines[1:-1] == [
@@ -39,6 +51,8 @@ def test_lines_give_the_primary_outcome_with_its_interval(tmp_path):
         "difference +10.0 points [+8.0, +12.0], 2 seeds",
         "digits, path at step 120: digits named on held-out images, faithful 25.0% against direct_patch 50.0%, "
         "difference -25.0 points [-35.0, -15.0], 2 seeds",
+        "structure, flops: held-out loss in nats a token, hybrid at step 200 0.750 against dense at step 76 1.000, "
+        "difference -0.250 [-0.300, -0.200], 2 seeds: pays",
     ]
     assert lines[-1] == f"Report: {tmp_path}/report.html"
 
@@ -46,21 +60,18 @@ def test_lines_give_the_primary_outcome_with_its_interval(tmp_path):
 def test_hidden_cases_stand_in_the_tables_under_their_own_name(tmp_path):
     config = load({"run": "trial", "studies": {"main": MAIN | {"analysis": {"metric": "cases"}}}})
     rows = [row(phase, "0.5,,", metric="cases_greedy") for phase in ("before", "after", "gain")]
-    (tmp_path / "estimates.csv").write_text(HEADER + "".join(rows))
-    for name, text_of in (("contrasts", CONTRASTS), ("vision_contrasts", IMAGES)):
-        (tmp_path / f"{name}.csv").write_text(text_of.splitlines()[0] + "\n")
+    finish(tmp_path, rows)
     assert text(config, tmp_path).startswith("main, published: cases_greedy on the target families 50.0% -> 50.0%")
 
 
-def test_before_there_are_tables_there_is_nothing_to_say(tmp_path):
+def test_before_there_is_a_report_there_is_nothing_to_say(tmp_path):
     assert text(CONFIG, tmp_path) == ""
 
 
 def test_one_seed_has_no_interval(tmp_path):
+    one = STRUCTURES.replace("-0.25,-0.3,-0.2,2,pays", "-0.25,,,1,undecided")
     rows = [row(phase, "0.5,,").replace(",2,crossed", ",1,crossed") for phase in ("before", "after", "gain")]
-    (tmp_path / "estimates.csv").write_text(HEADER + "".join(rows))
-    for name, text_of in (("contrasts", CONTRASTS), ("vision_contrasts", IMAGES)):
-        (tmp_path / f"{name}.csv").write_text(text_of.splitlines()[0] + "\n")
-    assert text(CONFIG, tmp_path).startswith(
-        "main, published: greedy_pass1 on the target families 50.0% -> 50.0%, gain +50.0 points, no interval from 1 seed"
-    )
+    finish(tmp_path, rows, {"architecture_contrasts": one})
+    lines = text(CONFIG, tmp_path).splitlines()
+    assert lines[0] == "main, published: greedy_pass1 on the target families 50.0% -> 50.0%, gain +50.0 points, no interval from 1 seed"
+    assert lines[1].endswith("difference -0.250, no interval from 1 seed: undecided")

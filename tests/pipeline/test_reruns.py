@@ -10,17 +10,20 @@ PAGE = {"render_report": 1}
 REPORT = {"draw_figures": 1, **PAGE}
 CLAIMS = {"compare_claims": 1, **REPORT}
 RL_TABLES = {"analyse_studies": 1, **CLAIMS}
-TABLES = {"analyse_expressions": 1, "analyse_vision": 1, **RL_TABLES}
+TABLES = {"analyse_expressions": 1, "analyse_vision": 1, "analyse_architecture": 1, **RL_TABLES}
 RL_AGGREGATES = {"audit_rewards": 1, **RL_TABLES}
-AGGREGATES = {"analyse_expressions": 1, "analyse_vision": 1, **RL_AGGREGATES}
+AGGREGATES = {"analyse_expressions": 1, "analyse_vision": 1, "analyse_architecture": 1, **RL_AGGREGATES}
 EXPRESSIONS = {"train_expressions": 2, "analyse_expressions": 1, **RL_TABLES}
 VISION = {"train_vision": 2, "analyse_vision": 1, **RL_TABLES}
+STRUCTURES = {"analyse_architecture": 1, **PAGE}
+COSTS = {"measure_costs": 2, "analyse_architecture": 1, **RL_TABLES}
+LOSS = {"measure_loss": 2, "analyse_architecture": 1, **RL_TABLES}
 ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1}
 ARMS = {"train_rl": 2, "evaluate_curve": 2, "evaluate_after": 2}
 RL = {**ARMS, **RL_AGGREGATES}
 SELECTION = {"select_start": 1, "evaluate_before": 1, **VISION, **RL}
-EVALUATION = {"evaluate_pretraining": 1, **SELECTION}
-PRETRAINING = {"pretrain_longest_seed": 1, **EVALUATION}
+EVALUATION = {"evaluate_pretraining": 2, "analyse_architecture": 1, **SELECTION}
+PRETRAINING = {"pretrain_longest_seed": 2, **LOSS, **EVALUATION}
 CORPUS = {"draw_corpus": 1, "tokenise_corpus": 1, **PRETRAINING}
 
 
@@ -60,9 +63,9 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
 @pytest.mark.parametrize(
     ("module", "jobs"),
     [
-        ("glint/tasks/corpus.py", {"score_mutants": 1, **EXPRESSIONS, **CORPUS}),
-        ("glint/train/pretrain.py", {**EXPRESSIONS, **PRETRAINING}),
-        ("glint/model/decoder.py", {**EXPRESSIONS, **PRETRAINING}),
+        ("glint/tasks/corpus.py", {"score_mutants": 1, **EXPRESSIONS, **COSTS, **CORPUS}),
+        ("glint/train/pretrain.py", {**EXPRESSIONS, **COSTS, **PRETRAINING}),
+        ("glint/model/decoder.py", {**EXPRESSIONS, **COSTS, **PRETRAINING}),
         ("glint/evaluate.py", EVALUATION),
         ("glint/config/evaluation.py", {**AGGREGATES, **EVALUATION}),
         ("glint/selection.py", SELECTION),
@@ -74,7 +77,10 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/tasks/digits.py", VISION),
         ("glint/model/vision.py", VISION),
         ("glint/analysis/vision.py", {"analyse_vision": 1, **CLAIMS}),
-        ("glint/analysis/paired.py", {"analyse_expressions": 1, "analyse_vision": 1, **CLAIMS}),
+        ("glint/heldout.py", LOSS),
+        ("glint/costs.py", COSTS),
+        ("glint/analysis/architecture.py", STRUCTURES),
+        ("glint/analysis/paired.py", {"analyse_expressions": 1, "analyse_vision": 1, "analyse_architecture": 1, **CLAIMS}),
         ("glint/analysis/__init__.py", TABLES),
         ("glint/config/study.py", AGGREGATES),
         ("workflow/pipeline/plan.py", AGGREGATES),

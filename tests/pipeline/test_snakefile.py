@@ -21,7 +21,9 @@ def test_linter_is_silent(code):
     assert "Congratulations" in code.snakemake("--lint")
 
 
-@pytest.mark.parametrize("config", ["config/published.yaml", "config/quick.yaml"])
+@pytest.mark.parametrize(
+    "config", ["config/published.yaml", "config/quick.yaml", "config/architecture.yaml", "config/architecture-quick.yaml"]
+)
 def test_shipped_configs_plan_every_stage(code, config):
     text = code.snakemake("--dry-run", "--configfile", config)
     assert "render_report" in text
@@ -50,6 +52,7 @@ def test_targets_are_listed_with_what_they_make(code):
         "evaluate",
         "expressions",
         "vision",
+        "architecture",
         "statistics",
         "figures",
         "report",
@@ -66,6 +69,7 @@ def test_targets_are_listed_with_what_they_make(code):
         ("rl", "train_rl"),
         ("expressions", "analyse_expressions"),
         ("vision", "analyse_vision"),
+        ("architecture", "analyse_architecture"),
         ("statistics", "compare_claims"),
         ("figures", "draw_figures"),
     ],
@@ -75,6 +79,9 @@ def test_a_target_runs_up_to_its_stage(code, target, last):
         "train_expressions",
         "analyse_expressions",
         "tokenise_corpus",
+        "measure_costs",
+        "measure_loss",
+        "analyse_architecture",
         "select_start",
         "train_vision",
         "analyse_vision",

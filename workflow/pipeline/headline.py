@@ -11,11 +11,13 @@ WITHIN_FAMILIES = "tasks within families"
 
 
 def text(config: Config, reports: Path) -> str:
-    """Return a line an arm (rl) or comparison (other kinds) with its primary outcome, and the report's path; empty without tables."""
-    if not (reports / "estimates.csv").exists():
+    """Return a line an arm (rl) or comparison (other kinds) with its primary outcome, and the report's path; empty without the report."""
+    if not (reports / "report.html").exists():
         return ""
-    estimates, contrasts, vision = (_rows(reports / f"{name}.csv") for name in ("estimates", "contrasts", "vision_contrasts"))
-    lines = [*(line for study in config.rl_studies() for line in _arms(config, study, estimates)), *_contrasts(contrasts), *_vision(vision)]
+    names = ("estimates", "contrasts", "vision_contrasts", "architecture_contrasts")
+    estimates, contrasts, vision, architecture = (_rows(reports / f"{name}.csv") for name in names)
+    arms = (line for study in config.rl_studies() for line in _arms(config, study, estimates))
+    lines = [*arms, *_contrasts(contrasts), *_vision(vision), *_architecture(architecture)]
     return "\n".join([*lines, f"Report: {reports / 'report.html'}"])
 
 
@@ -41,6 +43,21 @@ def _vision(rows: list[dict[str, str]]) -> Iterator[str]:
             f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
             f"difference {_interval(row)}"
         )
+
+
+def _architecture(rows: list[dict[str, str]]) -> Iterator[str]:
+    for row in (row for row in rows if (row["outcome"], row["source"]) == ("loss", "all")):
+        yield (
+            f"{row['study']}, {row['contrast']}: held-out loss in nats a token, {row['arm']} at step {row['step']} "
+            f"{float(row['arm_mean']):.3f} against {row['against']} at step {row['against_step']} {float(row['against_mean']):.3f}, "
+            f"difference {_nats(row)}: {row['verdict']}"
+        )
+
+
+def _nats(row: dict[str, str]) -> str:
+    if row["n_seeds"] == "1":
+        return f"{float(row['estimate']):+.3f}, no interval from 1 seed"
+    return f"{float(row['estimate']):+.3f} [{float(row['low']):+.3f}, {float(row['high']):+.3f}], {row['n_seeds']} seeds"
 
 
 def _arms(config: Config, study: str, rows: list[dict[str, str]]) -> Iterator[str]:
