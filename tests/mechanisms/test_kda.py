@@ -40,6 +40,18 @@ def tokens(count: int, seed: int = 1) -> Tensor:
     return torch.randn(count, WIDTH, generator=generator(seed))
 
 
+def empty(rows: int, like: Tensor) -> KDAState:
+    """Return the state before the first token."""
+    return KDAState(torch.zeros(rows, HEADS, SIZE, SIZE), like.new_zeros(rows, 3, 3 * WIDTH))
+
+
+@pytest.fixture(params=["compiled", "formulas"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test with the loops of a CPU, and with the formulas of other devices."""
+    if request.param == "formulas":
+        monkeypatch.setattr(kda, "compiles", lambda _: False)
+
+
 def core_inputs(length: int, reach: float, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """Return q, k, v, g, beta and S for 2 rows of 3 heads; the larger `reach`, the more log decays lie near 0 and -5."""
     draws = generator(2)
@@ -81,6 +93,7 @@ def test_one_token_by_hand() -> None:
     assert s.item() == pytest.approx(3)
 
 
+@pytest.mark.usefixtures("form")
 def test_forward_and_gradients_match_the_formulas() -> None:
     module, h_ND = layer(), tokens(ODD)
     weights, probe = doubles(module), torch.randn(ODD, WIDTH, generator=generator(3))
@@ -90,6 +103,7 @@ def test_forward_and_gradients_match_the_formulas() -> None:
     assert largest_disagreement(own, gradients((expected * probe).sum(), weights)) < 1e-4
 
 
+@pytest.mark.usefixtures("form")
 def test_rows_of_any_length_match_the_formulas_after_a_shared_prompt() -> None:
     module, lengths, prompt = layer(), (5, 18, 1), 7
     h_ND = tokens(prompt + sum(lengths))
@@ -100,15 +114,17 @@ def test_rows_of_any_length_match_the_formulas_after_a_shared_prompt() -> None:
         assert (own - formulas.kda(weights, torch.cat([rows[0], row]))[prompt:]).abs().max() < 1e-5
 
 
+@pytest.mark.usefixtures("form")
 def test_a_step_equals_the_forward_at_every_position() -> None:
     module, h_ND = layer(), tokens(2 * ODD)
     expected = module(h_ND, Layout((ODD, ODD))).view(2, ODD, WIDTH)
-    state = module.mechanism.empty(2, h_ND)
+    state = empty(2, h_ND)
     for t in range(ODD):
         assert (module.step(h_ND.view(2, ODD, WIDTH)[:, t], torch.full((2,), t), state) - expected[:, t]).abs().max() < 1e-5, t
 
 
 @pytest.mark.parametrize("prompt", [0, 2])
+@pytest.mark.usefixtures("form")
 def test_a_prefill_leaves_the_state_that_steps_would(prompt: int) -> None:
     module, lengths = layer(), (1, 20, 4)
     h_ND = tokens(prompt + sum(lengths))
@@ -116,7 +132,7 @@ def test_a_prefill_leaves_the_state_that_steps_would(prompt: int) -> None:
     module(h_ND, Layout(lengths, prompt), states)
     rows = h_ND.split([prompt, *lengths])
     for index, row in enumerate(rows[1:]):
-        stepped = module.mechanism.empty(1, h_ND)
+        stepped = empty(1, h_ND)
         for t, token in enumerate(torch.cat([rows[0], row])):
             module.step(token[None], torch.tensor([t]), stepped)
         left = states[0].select(torch.tensor([index]))
@@ -125,9 +141,21 @@ def test_a_prefill_leaves_the_state_that_steps_would(prompt: int) -> None:
 
 
 def test_the_state_is_one_matrix_a_head_and_three_inputs() -> None:
-    state = layer().mechanism.empty(3, tokens(1))
-    assert state.s_BHKV.shape == (3, HEADS, SIZE, SIZE)
-    assert state.inputs_BJX.shape == (3, 3, 3 * HEADS * SIZE)
+    states: list[KDAState] = []
+    layer()(tokens(60), Layout((20, 20, 20)), states)
+    assert states[0].s_BHKV.shape == (3, HEADS, SIZE, SIZE)
+    assert states[0].inputs_BJX.shape == (3, 3, 3 * WIDTH)
+
+
+@pytest.mark.parametrize("prompt", [2, 7])
+def test_loops_and_formulas_have_the_same_gradients_after_a_shared_prompt(prompt: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, layout = layer(), Layout((5, 18, 1), prompt)
+    probe, found = torch.randn(layout.tokens, WIDTH, generator=generator(3)), []
+    for compiled in (True, False):
+        monkeypatch.setattr(kda, "compiles", lambda _, compiled=compiled: compiled)
+        h_ND = tokens(layout.tokens).requires_grad_()
+        found.append(gradients((module(h_ND, layout) * probe).sum(), dict(module.named_parameters()) | {"h": h_ND}))
+    assert largest_disagreement(found[0], found[1]) < 1e-5
 
 
 def test_initial_decays_are_slow_and_the_rate_is_one() -> None:
@@ -139,17 +167,19 @@ def test_initial_decays_are_slow_and_the_rate_is_one() -> None:
     assert block.get_parameter("qkv").std().item() == pytest.approx(0.02, rel=0.02)
 
 
+@pytest.mark.usefixtures("form")
 def test_bf16_products_stay_near() -> None:
     module, h_ND = layer(), tokens(ODD)
     low = module(h_ND.bfloat16(), Layout((ODD,)))
     assert low.dtype == torch.bfloat16
     assert relative_error(low, module(h_ND, Layout((ODD,)))) < 0.03
-    state = module.mechanism.empty(1, low)
+    state = empty(1, low)
     stepped = torch.cat([module.step(h[None].bfloat16(), torch.tensor([t]), state) for t, h in enumerate(h_ND)])
     assert relative_error(stepped, low) < 0.01
 
 
 @pytest.mark.parametrize("length", [64, 101])
+@pytest.mark.usefixtures("form")
 def test_matches_the_library(library: Any, length: int) -> None:
     module, h_ND = layer(), tokens(2 * length).requires_grad_()
     other = library.Glm5NextTextLinearAttention(library_config(library), 0)
