@@ -4,6 +4,7 @@ Each function returns what the formula of the same name does. Axes: those of `ke
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -355,25 +356,77 @@ def delta_step(
     return out_RHK
 
 
-class _Sinkhorn(torch.autograd.Function):
+@dataclass(frozen=True)
+class Hyper:
+    """What the hyper-connections of a model share."""
+
+    norm_epsilon: float
+    iterations: int
+    floor: float
+
+    def constants(self) -> tuple[int, np.float32]:
+        """Return how often Sinkhorn divides, and the floor."""
+        return 2 * self.iterations - 1, np.float32(self.floor)
+
+
+TOKEN_BLOCK = 256
+"""Tokens that pass a hyper-connection at a time, so that their streams are still in the cache when the next loop or product reads them."""
+
+
+def _token_blocks(tokens: int) -> list[slice]:
+    return [slice(start, start + TOKEN_BLOCK) for start in range(0, tokens, TOKEN_BLOCK)]
+
+
+class _HyperConnection(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits_NSS: Tensor, iterations: int, floor: float) -> Tensor:
-        comb_NSS = torch.empty_like(logits_NSS)
-        totals_NIS = logits_NSS.new_empty(len(logits_NSS), 2 * iterations - 1, logits_NSS.shape[1])
-        kernels.sinkhorn(array(logits_NSS), iterations, np.float32(floor), array(comb_NSS), array(totals_NIS))
-        ctx.save_for_backward(comb_NSS, totals_NIS)
-        ctx.floor = floor
-        return comb_NSS
+    def forward(ctx: Any, hyper: Hyper, *given: Tensor) -> tuple[Tensor, ...]:
+        streams_NID, y_ND, post_NS, comb_NIS, projection_MX, base_M, scale_3 = given
+        (tokens, streams), logits = post_NS.shape, len(base_M)
+        out_NX, x_ND = torch.empty(tokens, projection_MX.shape[1]), torch.empty(y_ND.shape)
+        rms_N, products_NM = torch.empty(tokens), torch.empty(tokens, logits)
+        new_post_NS, new_comb_NSS = torch.empty(tokens, streams), torch.empty(tokens, streams, streams)
+        out_NSD = out_NX.view(tokens, streams, -1)
+        written = [array(tensor) for tensor in (streams_NID, y_ND, post_NS, comb_NIS)]
+        out, rms, products, *read = (array(tensor) for tensor in (out_NSD, rms_N, products_NM, x_ND, new_post_NS, new_comb_NSS))
+        mixing = (array(scale_3), array(base_M), *hyper.constants())
+        for block in _token_blocks(tokens):
+            kernels.write_streams(*(x[block] for x in written), hyper.norm_epsilon, out[block], rms[block])
+            torch.mm(out_NX[block], projection_MX.t(), out=products_NM[block])
+            kernels.read_streams(out[block], products[block], rms[block], *mixing, *(x[block] for x in read))
+        ctx.hyper = hyper
+        ctx.save_for_backward(*given, out_NSD, rms_N, products_NM)
+        return out_NSD, x_ND, new_post_NS, new_comb_NSS
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_NSS: Tensor) -> tuple[Tensor, None, None]:
-        comb_NSS, totals_NIS = ctx.saved_tensors
-        grad_NSS = grad_NSS.clone(memory_format=torch.contiguous_format)
-        kernels.sinkhorn_backward(array(comb_NSS), array(totals_NIS), np.float32(ctx.floor), array(grad_NSS))
-        return grad_NSS, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        streams_NID, y_ND, post_NS, comb_NIS, projection_MX, base_M, scale_3, out_NSD, rms_N, products_NM = ctx.saved_tensors
+        grad_out, *grad_read = (array(grad.contiguous()) for grad in grads)
+        written_tensors = (streams_NID, y_ND, post_NS, comb_NIS)
+        grad_written = [torch.empty_like(tensor) for tensor in written_tensors]
+        grad_projection_MX, grad_base_M, grad_scale_3 = (torch.zeros_like(tensor) for tensor in (projection_MX, base_M, scale_3))
+        grad_products_NM, total_NX = torch.empty_like(products_NM), torch.empty(TOKEN_BLOCK, projection_MX.shape[1])
+        pre, radial = np.empty(post_NS.shape, np.float32), np.empty(len(post_NS), np.float32)
+        out, rms, products, grad_products = (array(tensor) for tensor in (out_NSD, rms_N, products_NM, grad_products_NM))
+        written, grads_of_written = [array(tensor) for tensor in written_tensors], [array(tensor) for tensor in grad_written]
+        mixing = (array(scale_3), array(base_M), *ctx.hyper.constants())
+        sums = (array(grad_scale_3), array(grad_base_M))
+        out_NX, total = out_NSD.flatten(1), array(total_NX).reshape(TOKEN_BLOCK, *out.shape[1:])
+        for block in _token_blocks(len(post_NS)):
+            coefficients = (pre[block], radial[block])
+            read = (out[block], products[block], rms[block])
+            kernels.read_streams_backward(*(x[block] for x in grad_read), *read, *mixing, *coefficients, grad_products[block], *sums)
+            grad_projection_MX.addmm_(grad_products_NM[block].t(), out_NX[block])
+            count = len(pre[block])
+            torch.mm(grad_products_NM[block], projection_MX, out=total_NX[:count])
+            whole = (grad_out[block], grad_read[0][block], *coefficients, out[block])
+            kernels.write_streams_backward(*whole, *(x[block] for x in written), total[:count], *(x[block] for x in grads_of_written))
+        return None, *grad_written, grad_projection_MX, grad_base_M, grad_scale_3
 
 
-def sinkhorn(logits_NSS: Tensor, iterations: int, floor: float) -> Tensor:
-    """Return exp(logits) with rows and columns divided by their sums in turn, [N, S, S]; the columns come last."""
-    return _Sinkhorn.apply(logits_NSS.contiguous(), iterations, floor)
+def hyper_connection(hyper: Hyper, written: Sequence[Tensor], connection: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Write, then read: return the new streams [N, S, D], what is read [N, D], and how to write next, post [N, S] and comb [N, S, S].
+
+    `written` are the streams before [N, I, D], what is added [N, D], post [N, S] and comb [N, I, S]; `connection` its projection, base, scale.
+    """
+    return _HyperConnection.apply(hyper, *(tensor.contiguous() for tensor in written), *connection)

@@ -30,22 +30,14 @@ def sinkhorn(logits_NSS: Tensor) -> Tensor:
     """Return positive matrices [N, S, S] whose columns sum to 1, and whose rows do as far as 20 iterations bring them.
 
     Softmax over each row, then columns, then 19 times rows and columns are divided by their sums (Sinkhorn and Knopp, 1967); logits of a
-    few units end within 1e-5. On a CPU compiled loops do it; elsewhere tokens are moved to the last axis, where a sum over four entries
-    is a sum of four long vectors.
+    few units end within 1e-5. Tokens are moved to the last axis, where a sum over four entries is a sum of four long vectors.
     """
-    if compiles(logits_NSS.device):
-        return compiled.sinkhorn(logits_NSS, SINKHORN_ITERATIONS, FLOOR)
     comb_SSN = torch.softmax(logits_NSS.permute(1, 2, 0).contiguous(), 1) + FLOOR
     comb_SSN = comb_SSN / (comb_SSN.sum(0, keepdim=True) + FLOOR)
     for _ in range(SINKHORN_ITERATIONS - 1):
         comb_SSN = comb_SSN / (comb_SSN.sum(1, keepdim=True) + FLOOR)
         comb_SSN = comb_SSN / (comb_SSN.sum(0, keepdim=True) + FLOOR)
     return comb_SSN.permute(2, 0, 1)
-
-
-def spread(embedded_ND: Tensor, streams: int) -> Tensor:
-    """Return the streams [N, S, D] before the first layer: copies of the embedding."""
-    return embedded_ND.float()[:, None].expand(-1, streams, -1)
 
 
 @dataclass(frozen=True)
@@ -61,12 +53,16 @@ class Mixing:
         weights = torch.cat([self.comb_NSS, self.post_NS[:, None]], 1)
         return weights.transpose(1, 2) @ torch.cat([streams_NSD, y_ND.float()[:, None]], 1)
 
+    def mean(self, streams_NSD: Tensor, y_ND: Tensor) -> Tensor:
+        """Return the mean of the new streams, [N, D], without writing them."""
+        return self.post_NS.mean(1, keepdim=True) * y_ND.float() + (self.comb_NSS.mean(2)[:, None] @ streams_NSD).squeeze(1)
+
 
 class Connection:
     """The read and write of one attention or one feed-forward, from its projection [S (2 + S), S D], base and scale."""
 
     def __init__(self, projection: Tensor, base: Tensor, scale: Tensor) -> None:
-        self.projection, self.base, self.scale = projection, base, scale
+        self.tensors = self.projection, self.base, self.scale = projection, base, scale
         self.streams = math.isqrt(len(base) + 1) - 1
 
     def read(self, streams_NSD: Tensor, norm_epsilon: float) -> tuple[Tensor, Mixing]:
@@ -108,33 +104,44 @@ class HyperStreams:
     def begin(self, embedded_ND: Tensor, mixing: list[Tensor]) -> "HyperPass":
         """Begin a pass with the embedded tokens."""
         connections = [Connection(*mixing[start : start + len(TENSORS)]) for start in range(0, len(mixing), len(TENSORS))]
-        return HyperPass(spread(embedded_ND, self.recipe.streams), connections, self.recipe.norm_epsilon)
+        return HyperPass(embedded_ND.float(), connections, self.recipe.norm_epsilon)
 
 
 class HyperPass:
-    """One pass through the layers."""
+    """One pass through the layers. What is to be written waits until the next read, so that both are one pass over the streams."""
 
-    def __init__(self, streams_NSD: Tensor, connections: list[Connection], norm_epsilon: float) -> None:
-        self.streams_NSD, self.connections, self.norm_epsilon = streams_NSD, connections, norm_epsilon
+    def __init__(self, embedded_ND: Tensor, connections: list[Connection], norm_epsilon: float) -> None:
+        """Have the embedding written once to each of S new streams, at weight 1, with none before them to mix."""
+        tokens, streams = len(embedded_ND), connections[0].streams
+        self.streams_NSD = embedded_ND.new_empty(tokens, 0, embedded_ND.shape[1])
+        self.mixing = Mixing(embedded_ND.new_ones(tokens, streams), embedded_ND.new_empty(tokens, 0, streams))
+        self.change_ND, self.connections, self.norm_epsilon = embedded_ND, connections, norm_epsilon
 
     def before_attention(self, layer: int) -> Tensor:
         """Return what the attention of `layer` reads [N, D]."""
-        return self._read(self.connections[2 * layer])
+        return self._write_and_read(self.connections[2 * layer])
 
     def after_attention(self, layer: int, change_ND: Tensor) -> tuple[Tensor, Tensor]:
         """Write the attention's change; return what the feed-forward reads [N, D], and zeros, since its change is written alone."""
-        self.streams_NSD = self.mixing.write(self.streams_NSD, change_ND)
-        x_ND = self._read(self.connections[2 * layer + 1])
+        self.change_ND = change_ND
+        x_ND = self._write_and_read(self.connections[2 * layer + 1])
         return x_ND, torch.zeros_like(x_ND)
 
     def after_feed_forward(self, layer: int, total_ND: Tensor) -> None:  # noqa: ARG002
-        """Write the feed-forward's change."""
-        self.streams_NSD = self.mixing.write(self.streams_NSD, total_ND)
+        """Keep the feed-forward's change, to be written."""
+        self.change_ND = total_ND
 
     def end(self) -> Tensor:
         """Return the mean of the streams [N, D]."""
-        return self.streams_NSD.mean(1)
+        return self.mixing.mean(self.streams_NSD, self.change_ND)
 
-    def _read(self, connection: Connection) -> Tensor:
-        x_ND, self.mixing = connection.read(self.streams_NSD, self.norm_epsilon)
+    def _write_and_read(self, connection: Connection) -> Tensor:
+        if compiles(self.change_ND.device):
+            hyper = compiled.Hyper(self.norm_epsilon, SINKHORN_ITERATIONS, FLOOR)
+            written = (self.streams_NSD, self.change_ND, self.mixing.post_NS, self.mixing.comb_NSS)
+            self.streams_NSD, x_ND, *weights = compiled.hyper_connection(hyper, written, connection.tensors)
+            self.mixing = Mixing(*weights)
+        else:
+            self.streams_NSD = self.mixing.write(self.streams_NSD, self.change_ND)
+            x_ND, self.mixing = connection.read(self.streams_NSD, self.norm_epsilon)
         return x_ND

@@ -1102,59 +1102,203 @@ def delta_attention_backward(grad_NHK: Array, x_N3HK: Array, kernel_3HJK: Array,
 
 
 @register_jitable
-def divide_rows(matrix: Array, totals: Array, floor: np.float32) -> None:
-    """Divide each row in place by its sum plus `floor`, and keep these divisors."""
-    for a in range(matrix.shape[0]):
-        total = floor
-        for b in range(matrix.shape[1]):
-            total += matrix[a, b]
-        totals[a] = total
-        for b in range(matrix.shape[1]):
-            matrix[a, b] /= total
+def _divide(comb_SSN: Array, by_row: bool, totals_SN: Array, floor: np.float32) -> None:
+    """Divide each row, or each column, of every token's matrix in place by its sum plus `floor`, and keep these divisors."""
+    streams, tokens = totals_SN.shape
+    inverse_N = np.empty(tokens, np.float32)
+    for a in range(streams):
+        for n in range(tokens):
+            totals_SN[a, n] = floor
+        for b in range(streams):
+            row, column = (a, b) if by_row else (b, a)
+            for n in range(tokens):
+                totals_SN[a, n] += comb_SSN[row, column, n]
+        for n in range(tokens):
+            inverse_N[n] = ONE / totals_SN[a, n]
+        for b in range(streams):
+            row, column = (a, b) if by_row else (b, a)
+            for n in range(tokens):
+                comb_SSN[row, column, n] *= inverse_N[n]
 
 
 @register_jitable
-def divide_rows_backward(matrix: Array, totals: Array, grad: Array) -> None:
-    """Turn the gradient of the divided rows into that of the rows before, and `matrix` into these rows."""
-    for a in range(matrix.shape[0]):
-        along = ZERO
-        for b in range(matrix.shape[1]):
-            along += grad[a, b] * matrix[a, b]
-        for b in range(matrix.shape[1]):
-            grad[a, b] = (grad[a, b] - along) / totals[a]
-            matrix[a, b] *= totals[a]
+def _divide_backward(comb_SSN: Array, by_row: bool, totals_SN: Array, grad_SSN: Array) -> None:
+    """Turn the gradient of the divided matrices into that of the matrices before, and `comb_SSN` into these."""
+    streams, tokens = totals_SN.shape
+    along_N, inverse_N = np.empty(tokens, np.float32), np.empty(tokens, np.float32)
+    for a in range(streams):
+        for n in range(tokens):
+            along_N[n], inverse_N[n] = ZERO, ONE / totals_SN[a, n]
+        for b in range(streams):
+            row, column = (a, b) if by_row else (b, a)
+            for n in range(tokens):
+                along_N[n] += grad_SSN[row, column, n] * comb_SSN[row, column, n]
+        for b in range(streams):
+            row, column = (a, b) if by_row else (b, a)
+            for n in range(tokens):
+                grad_SSN[row, column, n] = (grad_SSN[row, column, n] - along_N[n]) * inverse_N[n]
+                comb_SSN[row, column, n] *= totals_SN[a, n]
 
 
 @elementwise
-def sinkhorn(logits_NSS: Array, iterations: int, floor: np.float32, comb_NSS: Array, totals_NIS: Array) -> None:
-    """Write softmax over rows plus `floor`, then columns and rows divided by their sums in turn, columns last; keep all divisors."""
-    for n in range(logits_NSS.shape[0]):
-        comb = comb_NSS[n]
-        for a in range(comb.shape[0]):
-            largest, total = logits_NSS[n, a].max(), ZERO
-            for b in range(comb.shape[1]):
-                comb[a, b] = exp(logits_NSS[n, a, b] - largest)
-                total += comb[a, b]
-            for b in range(comb.shape[1]):
-                comb[a, b] = comb[a, b] / total + floor
-        for i in range(iterations):
-            if i:
-                divide_rows(comb, totals_NIS[n, 2 * i - 1], floor)
-            divide_rows(comb.T, totals_NIS[n, 2 * i], floor)
+def sinkhorn(comb_SSN: Array, floor: np.float32, totals_ISN: Array) -> None:
+    """Turn logits in place into softmax over rows plus `floor`, then columns and rows divided by their sums in turn, columns last.
+
+    `totals_ISN` takes the divisors; its length says how often. A loop over tokens is innermost, one vector register for many of them.
+    """
+    streams, _, tokens = comb_SSN.shape
+    for a in range(streams):
+        for n in range(tokens):
+            largest = comb_SSN[a, 0, n]
+            for b in range(1, streams):
+                largest = max(largest, comb_SSN[a, b, n])
+            totals_ISN[0, a, n] = largest
+        for b in range(streams):
+            for n in range(tokens):
+                comb_SSN[a, b, n] = exp(comb_SSN[a, b, n] - totals_ISN[0, a, n])
+    _divide(comb_SSN, True, totals_ISN[0], ZERO)
+    for i in range(streams):
+        for j in range(streams):
+            for n in range(tokens):
+                comb_SSN[i, j, n] += floor
+    for division in range(len(totals_ISN)):
+        _divide(comb_SSN, division % 2 == 1, totals_ISN[division], floor)
 
 
 @elementwise
-def sinkhorn_backward(comb_NSS: Array, totals_NIS: Array, floor: np.float32, grad_NSS: Array) -> None:
-    """Turn the gradient of `comb_NSS` in place into that of the logits, undoing one division after the other."""
-    for n in range(comb_NSS.shape[0]):
-        comb, grad = comb_NSS[n].copy(), grad_NSS[n]
-        for i in range(totals_NIS.shape[1] // 2, -1, -1):
-            divide_rows_backward(comb.T, totals_NIS[n, 2 * i], grad.T)
-            if i:
-                divide_rows_backward(comb, totals_NIS[n, 2 * i - 1], grad)
-        for a in range(comb.shape[0]):
+def sinkhorn_backward(comb_SSN: Array, floor: np.float32, totals_ISN: Array, grad_SSN: Array) -> None:
+    """Turn the gradient of `comb_SSN` in place into that of the logits, undoing one division after the other."""
+    streams, _, tokens = comb_SSN.shape
+    for division in range(len(totals_ISN) - 1, -1, -1):
+        _divide_backward(comb_SSN, division % 2 == 1, totals_ISN[division], grad_SSN)
+    for a in range(streams):
+        along_N = np.zeros(tokens, np.float32)
+        for b in range(streams):
+            for n in range(tokens):
+                along_N[n] += grad_SSN[a, b, n] * (comb_SSN[a, b, n] - floor)
+        for b in range(streams):
+            for n in range(tokens):
+                grad_SSN[a, b, n] = (comb_SSN[a, b, n] - floor) * (grad_SSN[a, b, n] - along_N[n])
+
+
+@summing
+def write_streams(streams_NID: Array, y_ND: Array, post_NS: Array, comb_NIS: Array, epsilon: float, out_NSD: Array, rms_N: Array) -> None:
+    """Write the new streams post_j y + sum_i comb_ij X_i, and 1 / sqrt(mean(x^2) + epsilon) over all of a token's."""
+    tokens, streams, width = out_NSD.shape
+    for n in range(tokens):
+        squares = ZERO
+        for j in range(streams):
+            for d in range(width):
+                out_NSD[n, j, d] = post_NS[n, j] * widen(y_ND[n, d])
+            for i in range(streams_NID.shape[1]):
+                for d in range(width):
+                    out_NSD[n, j, d] += comb_NIS[n, i, j] * streams_NID[n, i, d]
+            for d in range(width):
+                squares += out_NSD[n, j, d] * out_NSD[n, j, d]
+        rms_N[n] = ONE / np.sqrt(squares / np.float32(streams * width) + np.float32(epsilon))
+
+
+@elementwise
+def _mixing(
+    products_NM: Array, rms_N: Array, scale_3: Array, base_M: Array, floor: np.float32, mixing_MN: Array, totals_ISN: Array
+) -> None:
+    """Write the weights of reading and writing, tokens last: S rows sigmoid + `floor`, S rows 2 sigmoid, S x S rows by Sinkhorn."""
+    streams, tokens = totals_ISN.shape[1:]
+    for m in range(len(mixing_MN)):
+        part = min(m // streams, 2)
+        for n in range(tokens):
+            mixing_MN[m, n] = products_NM[n, m] * rms_N[n] * scale_3[part] + base_M[m]
+        if part < 2:
+            for n in range(tokens):
+                mixing_MN[m, n] = sigmoid(mixing_MN[m, n]) * np.float32(part + 1) + (ZERO if part else floor)
+    sinkhorn(mixing_MN[2 * streams :].reshape(streams, streams, tokens), floor, totals_ISN)
+
+
+@elementwise
+def read_streams(streams_NSD: Array, products_NM: Array, rms_N: Array, scale_3: Array, base_M: Array, divisions: int, floor: np.float32,
+                 x_ND: Array, post_NS: Array, comb_NSS: Array) -> None:  # fmt: skip
+    """Write x = sum_i pre_i X_i, post and comb; `products_NM` are the streams times the projection, before the norm."""
+    tokens, streams, width = streams_NSD.shape
+    mixing_MN = np.empty((len(base_M), tokens), np.float32)
+    _mixing(products_NM, rms_N, scale_3, base_M, floor, mixing_MN, np.empty((divisions, streams, tokens), np.float32))
+    for n in range(tokens):
+        for i in range(streams):
+            post_NS[n, i] = mixing_MN[streams + i, n]
+            for j in range(streams):
+                comb_NSS[n, i, j] = mixing_MN[(2 + i) * streams + j, n]
+        for d in range(width):
+            x_ND[n, d] = ZERO
+        for i in range(streams):
+            for d in range(width):
+                x_ND[n, d] += mixing_MN[i, n] * streams_NSD[n, i, d]
+
+
+@elementwise
+def _mixing_backward(mixing_MN: Array, totals_ISN: Array, floor: np.float32, grad_MN: Array) -> None:
+    """Turn the gradient of `mixing_MN` in place into that of what stands in the sigmoids and in Sinkhorn's exponentials."""
+    streams, tokens = totals_ISN.shape[1:]
+    for s in range(streams):
+        for n in range(tokens):
+            share, half = mixing_MN[s, n] - floor, mixing_MN[streams + s, n] / np.float32(2)
+            grad_MN[s, n] *= share * (ONE - share)
+            grad_MN[streams + s, n] *= np.float32(2) * half * (ONE - half)
+    shape = (streams, streams, tokens)
+    sinkhorn_backward(mixing_MN[2 * streams :].reshape(shape), floor, totals_ISN, grad_MN[2 * streams :].reshape(shape))
+
+
+@summing
+def read_streams_backward(grad_x_ND: Array, grad_post_NS: Array, grad_comb_NSS: Array, streams_NSD: Array, products_NM: Array, rms_N: Array,
+                          scale_3: Array, base_M: Array, divisions: int, floor: np.float32, pre_NS: Array, radial_N: Array,
+                          grad_products_NM: Array, grad_scale_3: Array, grad_base_M: Array) -> None:  # fmt: skip
+    """Write pre, the gradient of the products, and the factor of the streams in that of the norm; add those of scale and base."""
+    tokens, streams, width = streams_NSD.shape
+    mixing_MN, grad_MN = np.empty((len(base_M), tokens), np.float32), np.empty((len(base_M), tokens), np.float32)
+    totals_ISN = np.empty((divisions, streams, tokens), np.float32)
+    _mixing(products_NM, rms_N, scale_3, base_M, floor, mixing_MN, totals_ISN)
+    for n in range(tokens):
+        for i in range(streams):
+            pre_NS[n, i] = mixing_MN[i, n]
+            grad_MN[i, n] = dot(grad_x_ND[n], streams_NSD[n, i])
+            grad_MN[streams + i, n] = grad_post_NS[n, i]
+            for j in range(streams):
+                grad_MN[(2 + i) * streams + j, n] = grad_comb_NSS[n, i, j]
+    _mixing_backward(mixing_MN, totals_ISN, floor, grad_MN)
+    for n in range(tokens):
+        radial = ZERO
+        for m in range(len(base_M)):
+            part = min(m // streams, 2)
+            grad, product = grad_MN[m, n], products_NM[n, m]
+            grad_base_M[m] += grad
+            grad_scale_3[part] += grad * product * rms_N[n]
+            grad_products_NM[n, m] = grad * scale_3[part] * rms_N[n]
+            radial += grad_products_NM[n, m] * product
+        radial_N[n] = -radial * rms_N[n] * rms_N[n] / np.float32(streams * width)
+
+
+@summing
+def write_streams_backward(grad_out_NSD: Array, grad_x_ND: Array, pre_NS: Array, radial_N: Array, out_NSD: Array, streams_NID: Array,
+                           y_ND: Array, post_NS: Array, comb_NIS: Array, total_NSD: Array, grad_streams_NID: Array, grad_y_ND: Array,
+                           grad_post_NS: Array, grad_comb_NIS: Array) -> None:  # fmt: skip
+    """Write the gradients of all that was written from; `total_NSD` comes as what the projection adds to that of the new streams."""
+    tokens, streams, width = out_NSD.shape
+    sums_D = np.empty(width, np.float32)
+    for n in range(tokens):
+        sums_D[:] = ZERO
+        for j in range(streams):
             along = ZERO
-            for b in range(comb.shape[1]):
-                along += grad[a, b] * (comb[a, b] - floor)
-            for b in range(comb.shape[1]):
-                grad[a, b] = (comb[a, b] - floor) * (grad[a, b] - along)
+            for d in range(width):
+                total_NSD[n, j, d] += grad_out_NSD[n, j, d] + pre_NS[n, j] * grad_x_ND[n, d] + radial_N[n] * out_NSD[n, j, d]
+            for d in range(width):
+                along += total_NSD[n, j, d] * widen(y_ND[n, d])
+            for d in range(width):
+                sums_D[d] += post_NS[n, j] * total_NSD[n, j, d]
+            grad_post_NS[n, j] = along
+        for d in range(width):
+            grad_y_ND[n, d] = narrow(sums_D[d], grad_y_ND[n, d])
+        for i in range(streams_NID.shape[1]):
+            for d in range(width):
+                grad_streams_NID[n, i, d] = ZERO
+            for j in range(streams):
+                grad_comb_NIS[n, i, j] = dot(streams_NID[n, i], total_NSD[n, j])
+                for d in range(width):
+                    grad_streams_NID[n, i, d] += comb_NIS[n, i, j] * total_NSD[n, j, d]
