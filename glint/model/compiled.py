@@ -377,6 +377,10 @@ def _token_blocks(tokens: int) -> list[slice]:
     return [slice(start, start + TOKEN_BLOCK) for start in range(0, tokens, TOKEN_BLOCK)]
 
 
+def _rows(arrays: Sequence[kernels.Array], block: slice) -> Any:
+    return [x[block] for x in arrays]
+
+
 class _HyperConnection(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hyper: Hyper, *given: Tensor) -> tuple[Tensor, ...]:
@@ -390,9 +394,10 @@ class _HyperConnection(torch.autograd.Function):
         out, rms, products, *read = (array(tensor) for tensor in (out_NSD, rms_N, products_NM, x_ND, new_post_NS, new_comb_NSS))
         mixing = (array(scale_3), array(base_M), *hyper.constants())
         for block in _token_blocks(tokens):
-            kernels.write_streams(*(x[block] for x in written), hyper.norm_epsilon, out[block], rms[block])
+            before, y, post, comb = _rows(written, block)
+            kernels.write_streams(before, y, post, comb, hyper.norm_epsilon, out[block], rms[block])
             torch.mm(out_NX[block], projection_MX.t(), out=products_NM[block])
-            kernels.read_streams(out[block], products[block], rms[block], *mixing, *(x[block] for x in read))
+            kernels.read_streams(out[block], products[block], rms[block], *mixing, *_rows(read, block))
         ctx.hyper = hyper
         ctx.save_for_backward(*given, out_NSD, rms_N, products_NM)
         return out_NSD, x_ND, new_post_NS, new_comb_NSS
@@ -415,18 +420,22 @@ class _HyperConnection(torch.autograd.Function):
         for block in _token_blocks(len(post_NS)):
             coefficients = (pre[block], radial[block])
             read = (out[block], products[block], rms[block])
-            kernels.read_streams_backward(*(x[block] for x in grad_read), *read, *mixing, *coefficients, grad_products[block], *sums)
+            of_x, of_post, of_comb = _rows(grad_read, block)
+            kernels.read_streams_backward(of_x, of_post, of_comb, *read, *mixing, *coefficients, grad_products[block], *sums)
             grad_projection_MX.addmm_(grad_products_NM[block].t(), out_NX[block])
             count = len(pre[block])
             torch.mm(grad_products_NM[block], projection_MX, out=total_NX[:count])
             whole = (grad_out[block], grad_read[0][block], *coefficients, out[block])
-            kernels.write_streams_backward(*whole, *(x[block] for x in written), total[:count], *(x[block] for x in grads_of_written))
+            before, y, post, comb = _rows(written, block)
+            of_before, of_y, of_post, of_comb = _rows(grads_of_written, block)
+            kernels.write_streams_backward(*whole, before, y, post, comb, total[:count], of_before, of_y, of_post, of_comb)
         return None, *grad_written, grad_projection_MX, grad_base_M, grad_scale_3
 
 
 def hyper_connection(hyper: Hyper, written: Sequence[Tensor], connection: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Write, then read: return the new streams [N, S, D], what is read [N, D], and how to write next, post [N, S] and comb [N, S, S].
 
-    `written` are the streams before [N, I, D], what is added [N, D], post [N, S] and comb [N, I, S]; `connection` its projection, base, scale.
+    `written` are the streams before [N, I, D], what is added [N, D], post [N, S] and comb [N, I, S]; `connection` its projection, base and
+    scale.
     """
     return _HyperConnection.apply(hyper, *(tensor.contiguous() for tensor in written), *connection)
