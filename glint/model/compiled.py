@@ -414,14 +414,16 @@ class _HyperConnection(torch.autograd.Function):
         pre, radial = np.empty(post_NS.shape, np.float32), np.empty(len(post_NS), np.float32)
         out, rms, products, grad_products = (array(tensor) for tensor in (out_NSD, rms_N, products_NM, grad_products_NM))
         written, grads_of_written = [array(tensor) for tensor in written_tensors], [array(tensor) for tensor in grad_written]
-        mixing = (array(scale_3), array(base_M), *ctx.hyper.constants())
+        hyper: Hyper = ctx.hyper
+        mixing = (array(scale_3), array(base_M), *hyper.constants())
         sums = (array(grad_scale_3), array(grad_base_M))
         out_NX, total = out_NSD.flatten(1), array(total_NX).reshape(TOKEN_BLOCK, *out.shape[1:])
         for block in _token_blocks(len(post_NS)):
             coefficients = (pre[block], radial[block])
-            read = (out[block], products[block], rms[block])
             of_x, of_post, of_comb = _rows(grad_read, block)
-            kernels.read_streams_backward(of_x, of_post, of_comb, *read, *mixing, *coefficients, grad_products[block], *sums)
+            kernels.read_streams_backward(
+                of_x, of_post, of_comb, out[block], products[block], rms[block], *mixing, *coefficients, grad_products[block], *sums
+            )
             grad_projection_MX.addmm_(grad_products_NM[block].t(), out_NX[block])
             count = len(pre[block])
             torch.mm(grad_products_NM[block], projection_MX, out=total_NX[:count])
