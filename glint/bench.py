@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from glint.asking import Task
-from glint.config.model import DENSE
+from glint.config.model import PRESETS
 from glint.config.rl import RLJob, RLRecipe
 from glint.device import choose_dtype, peak_mib
 from glint.generate import NEVER_SAMPLED, Completion
@@ -58,6 +58,17 @@ def rl_group(precision: str, tied_gradient: str, folder: Path) -> dict[str, Any]
     return row | {"cpu_seconds": row["cpu_seconds"] + sandbox, "sandbox_cpu_seconds": sandbox}
 
 
+def rows_of(model: str) -> dict[str, Callable[[Path], dict[str, Any]]]:
+    """Return the rows of one preset: a pretraining step and decoding, in either precision."""
+    recipe = PRESETS[model]
+    return {
+        f"{model}_step_fp32": lambda folder: pretrain_step("fp32", folder, recipe),
+        f"{model}_step_bf16": lambda folder: pretrain_step("bf16", folder, recipe),
+        f"{model}_decode": lambda _: decode("bf16", recipe),
+        f"{model}_decode_fp32": lambda _: decode("fp32", recipe),
+    }
+
+
 ROWS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "pretrain_step_fp32": lambda folder: pretrain_step("fp32", folder),
     "pretrain_step_bf16": lambda folder: pretrain_step("bf16", folder),
@@ -66,10 +77,8 @@ ROWS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "rl_group_head": lambda folder: rl_group("bf16", "head_only", folder),
     "decode": lambda _: decode("bf16"),
     "decode_fp32": lambda _: decode("fp32"),
-    "dense_step_fp32": lambda folder: pretrain_step("fp32", folder, DENSE),
-    "dense_step_bf16": lambda folder: pretrain_step("bf16", folder, DENSE),
-    "dense_decode": lambda _: decode("bf16", DENSE),
-    "dense_decode_fp32": lambda _: decode("fp32", DENSE),
+    **rows_of("dense"),
+    **rows_of("faithful"),
     "verify": lambda _: benchmark.measure(),
 }
 

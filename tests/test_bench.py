@@ -25,7 +25,19 @@ def test_an_unknown_row_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["pretrain_step_fp32", "pretrain_step_bf16", "rl_group", "rl_group_head", "decode", "verify", "dense_step_bf16", "dense_decode"]
+    "name",
+    [
+        "pretrain_step_fp32",
+        "pretrain_step_bf16",
+        "rl_group",
+        "rl_group_head",
+        "decode",
+        "verify",
+        "dense_step_bf16",
+        "dense_decode",
+        "faithful_step_bf16",
+        "faithful_decode",
+    ],
 )
 def test_the_rows_that_the_readme_quotes_exist(name: str) -> None:
     assert name in bench.ROWS
