@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glint.config.model import PRESETS
+from glint.config.model import PRESETS, ModelRecipe
 from glint.export import export
 from glint.generate import generate
 from glint.model import checkpoint, indexed
@@ -20,6 +20,16 @@ from tests.mechanisms.weights import randomise, recipe
 MODELS = {"untied": WHOLE, "tied, without a limit": recipe(index_heads=16, tied=True, gate_limit=None, visible=16, pool=4)}
 
 
+@torch.no_grad()
+def beyond_ten(recipe: ModelRecipe) -> Decoder:
+    """Return a model some of whose gates and values exceed 10."""
+    model = randomise(Decoder(recipe), 0)
+    for _, block in model.layers():
+        block.get_parameter("up").mul_(6)
+        block.get_parameter("down").div_(30)
+    return model
+
+
 def read(folder: Path) -> Any:
     """Return what the library makes of an exported folder."""
     transformers = pytest.importorskip("transformers")
@@ -30,7 +40,7 @@ def read(folder: Path) -> Any:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_library_reads_the_export_and_writes_the_same_bytes(library: Any, tmp_path: Path, name: str) -> None:
-    model = randomise(Decoder(MODELS[name]), 0)
+    model = beyond_ten(MODELS[name])
     checkpoint.save(model, tmp_path / "ours")
     export(checkpoint.load([tmp_path / "ours"], torch.device("cpu"), torch.float32), tmp_path / "theirs")
     theirs = read(tmp_path / "theirs")

@@ -36,9 +36,9 @@ def run(tokens: Path, folder: Path, **changes: Any) -> list[dict[str, Any]]:
     return metrics(folder / "out")
 
 
-def trainer(tokens: Path, steps: int) -> Pretrainer:
+def trainer(tokens: Path, steps: int, **changes: Any) -> Pretrainer:
     """Return the small model after so many steps."""
-    begun = Pretrainer(pretrain_job(steps=9).model_copy(update={"model": SMALL}), tokens)
+    begun = Pretrainer(pretrain_job(steps=9, **changes).model_copy(update={"model": SMALL}), tokens)
     for _ in range(steps):
         begun.advance()
     return begun
@@ -85,6 +85,14 @@ def test_pretraining_attends_to_everything_at_first_and_then_to_what_is_chosen(t
     assert [one == other for one, other in zip(both[2:], dense[2:], strict=True)] == [False, False]
     assert both[0] != sparse[0]
     assert all(record["divergence"] > 0 for records in runs for record in records)
+
+
+def test_pretraining_trains_the_indexers_in_either_form(tokens: Path) -> None:
+    for dense_steps in (0, 9):
+        begun = trainer(tokens, 0, dense_steps=dense_steps)
+        before = {name: begun.model.get_parameter(name).clone() for name in INDEXER}
+        begun.advance()
+        assert not any(torch.equal(begun.model.get_parameter(name), tensor) for name, tensor in before.items())
 
 
 def test_pretraining_moves_the_bias_of_every_router_towards_equal_load(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ WHOLE = recipe(index_heads=16)
 
 @pytest.fixture(scope="module")
 def model() -> Decoder:
-    return randomise(Decoder(WHOLE), 0)
+    return randomise(Decoder(WHOLE), 1)
 
 
 def ids(count: int, seed: int = 1) -> Tensor:
