@@ -2,6 +2,7 @@
 
 A bfloat16 array comes as its bits, uint16; sums are float32. All loops are serial. `glint.model.compiled` wraps them for autograd.
 Axes: N packed tokens, D width, H heads, K width of a head, E experts, F hidden width of an expert, R rows, S slots of routed tokens.
+In hyper-connections S is residual streams, I those before a write, and M = S (2 + S) a token's weights of reading and writing.
 Everything compiled stays in this one file, because Numba's cache on disk watches the file that a kernel stands in and no other.
 """
 
