@@ -111,11 +111,13 @@ def test_the_arms_of_the_shipped_studies_have_the_sizes_and_flops_that_they_clai
     assert {arm for arm, (own, _) in counts.items() if abs(own / total - 1) > 0.01} == {"dense_small"}
     assert counts["dense_small"][0] == pytest.approx(active, rel=0.01)
     contrasts = study.analysis.contrasts
-    for label in ("experts_flops", "together_flops", "sparsity_flops"):
-        for step, against_step in contrasts[label].pairs:
-            ours, theirs = counts[contrasts[label].arm][1] * step, counts[contrasts[label].against][1] * against_step
-            assert theirs == pytest.approx(ours, rel=0.02)
-    assert {label for label in contrasts if label.endswith("_flops")} == {"experts_flops", "together_flops", "sparsity_flops"}
+    at_equal_flops = {label for label in contrasts if label.endswith("_flops")}
+    assert at_equal_flops >= {"experts_flops", "together_flops", "sparsity_flops"}
+    for label, contrast in contrasts.items():
+        for step, against_step in contrast.pairs:
+            assert label in at_equal_flops or step == against_step
+            if label in at_equal_flops:
+                assert counts[contrast.against][1] * against_step == pytest.approx(counts[contrast.arm][1] * step, rel=0.02)
     assert {resolve(config, "main", "dense").model} <= {resolve(config, "structure", arm).model for arm in study.arms}
 
 
