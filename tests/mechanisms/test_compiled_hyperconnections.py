@@ -9,7 +9,7 @@ from torch import Tensor
 from glint import device
 from glint.config.model import ModelRecipe
 from glint.model import compiled
-from glint.model.hyperconnections import HyperStreams
+from glint.model.hyperconnections import TENSORS, HyperStreams
 from glint.randomness import torch_generator
 from tests.mechanisms import formulas
 from tests.reference.agreement import relative_error
@@ -68,7 +68,7 @@ def exact(given: Drawn) -> list[Tensor]:
     for embedded_D in embedded_ND:
         streams_SD = embedded_D.expand(4, -1)
         for index, matrix in enumerate(matrices):
-            weights = dict(zip(("projection", "base", "scale"), mixing[3 * index : 3 * index + 3], strict=True))
+            weights = dict(zip(TENSORS, mixing[3 * index : 3 * index + 3], strict=True))
             x_D, _, _ = formulas.hyper_connection(weights, streams_SD, torch.zeros_like(embedded_D))
             _, streams_SD, _ = formulas.hyper_connection(weights, streams_SD, (x_D @ matrix).tanh())
         ends.append(streams_SD.mean(0))
