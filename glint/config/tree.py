@@ -283,7 +283,8 @@ def _check_vision(key: str, study: Study, base: Recipe, recipe: Recipe) -> None:
             )
     if recipe.model.sparse == "indexed" or recipe.model.router == "sigmoid":
         raise ValueError(
-            f"{key}: training on images teaches no indexer and balances no bias, so model.sparse must not be indexed, nor model.router sigmoid"
+            f"{key}: training on images teaches no indexer and balances no bias, so model.sparse must not be indexed, "
+            f"nor model.router sigmoid"
         )
     if recipe.vision.length > recipe.model.context:
         raise ValueError(
