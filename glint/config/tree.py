@@ -281,10 +281,6 @@ def _check_vision(key: str, study: Study, base: Recipe, recipe: Recipe) -> None:
                 f"{key} changes vision.{name}, but arms that are compared must have the same budget, images and scoring; "
                 f"change it in the recipe of the study, or ask a study of its own with a recipe of its own"
             )
-    if recipe.model.sparse == "indexed" or recipe.model.router == "sigmoid":
-        raise ValueError(
-            f"{key}: training on images teaches no indexer and balances no bias, so model.sparse must not be indexed, nor model.router sigmoid"
-        )
     if recipe.vision.length > recipe.model.context:
         raise ValueError(
             f"{key}: an image and vision.prompt take {recipe.vision.length} tokens, but model.context is {recipe.model.context}"

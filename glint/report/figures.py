@@ -11,8 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from glint.files import write_text
+from glint.report.architecture_figures import forest, losses, sources
 from glint.report.contrast_figures import contrasts, forgetting
+from glint.report.costs import costs
 from glint.report.marks import interval, rows, seed_lines
+from glint.report.recall import recall
 from glint.report.results import HEADLINE, Results
 from glint.report.rivals import arms
 from glint.report.svg import FIRST, INK, PUBLISHED, SECOND, THIRD, drawing, to_svg
@@ -122,6 +125,11 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "forgetting": forgetting,
     "vision": vision,
     "images": images,
+    "losses": losses,
+    "forest": forest,
+    "sources": sources,
+    "recall": recall,
+    "costs": costs,
     "claims": claims,
 }
 NAMES = tuple(FIGURES)

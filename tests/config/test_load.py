@@ -187,12 +187,6 @@ def test_a_bad_vision_study_is_one_sentence(path, value, parts):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("model", [{"sparse": "indexed"}, {"router": "sigmoid"}])
-def test_training_on_images_refuses_models_that_it_would_not_train_whole(model):
-    with pytest.raises(ConfigError, match=r"training on images teaches no indexer and balances no bias"):
-        load(WITH_VISION | {"recipes": {"main": {"model": model}}})
-
-
 def test_an_image_and_its_prompt_must_fit_the_context():
     short = {"model": {"context": 32, "window": 32}, "pretraining": {"sequence": 32}, "rl": {"max_new_tokens": 32}}
     recipe = short | {"evaluation": {"max_new_tokens": 32}, "vision": {"prompt": "What digit is this?"}}
