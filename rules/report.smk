@@ -5,6 +5,10 @@ CHECKS = ["honesty.csv", "mutation.csv"]
 # Facts of this machine and this run; no figure is drawn from them.
 CIRCUMSTANCES = ["timings.csv", "provenance.json"]
 FIGURES = ["pretraining", "rl", "before_after", "families", "arms", "contrasts", "forgetting", "vision", "images", "claims"]
+# Of the structures of the decoder; the last is drawn from times of this machine.
+FIGURES += ["losses", "forest", "sources", "recall", "costs"]
+# What figures are drawn from.
+DRAWN = [*TABLES, *CONTRASTS, *VISION, *ARCHITECTURE, *ARCHITECTURE_COSTS]
 CLAIMS = [os.path.relpath(ROOT / CONFIG.claims)] if CONFIG.claims else []
 
 ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifest:q} --out {params.folder:q}")
@@ -127,7 +131,7 @@ rule compare_claims:
 rule draw_figures:
     """Draw the figures of the report."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION]],
+        tables=[f"{REPORTS}/{name}" for name in DRAWN],
         claims=f"{REPORTS}/claims.csv",
     output:
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
@@ -151,7 +155,7 @@ rule draw_figures:
 rule render_report:
     """Write the report, one page that needs no network."""
     input:
-        tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION, *ARCHITECTURE, *ARCHITECTURE_COSTS, *CHECKS, *CIRCUMSTANCES]],
+        tables=[f"{REPORTS}/{name}" for name in [*DRAWN, *CHECKS, *CIRCUMSTANCES]],
         claims=f"{REPORTS}/claims.csv",
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
     output:

@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from glint.report import marks
 from glint.report.contrasts import Trajectories, planned
 from glint.report.results import Results
 from glint.report.svg import FIRST, INK, PUBLISHED, SECOND, THIRD, drawing, to_svg
@@ -19,17 +20,14 @@ def contrasts(results: Results) -> str:
     published = results.published_differences()
     with drawing("contrasts", 1.4 + 0.5 * len(rows)) as (figure, (axes,)):
         for place, row in enumerate(rows.to_dict("records")):
-            axes.plot([row["low"], row["high"]], [place, place], color=FIRST, lw=2.2, solid_capstyle="butt")
-            axes.plot(row["estimate"], place, "o", ms=6, color=FIRST)
+            marks.interval(axes, place, row)
             key = f"{row['contrast']}.{row['step']}"
             if key in published:
                 axes.plot(published[key], place, **PUBLISHED)
-        axes.set_yticks(range(len(rows)), [f"{row['contrast']},\nstep {row['step']}" for _, row in rows.iterrows()])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
+        marks.rows(axes, [f"{row['contrast']},\nstep {row['step']}" for _, row in rows.iterrows()])
         axes.axvline(0, color=INK, lw=0.8)
         axes.set_xlabel("difference in bytes predicted, held-out structures")
         axes.xaxis.set_major_formatter(PercentFormatter(1))
-        axes.grid(axis="y", visible=False)
         handles = [axes.plot([], [], "o-", color=FIRST, label="ours")[0]]
         if published:
             handles.append(axes.plot([], [], **PUBLISHED, label="published figure")[0])

@@ -11,7 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from glint.files import write_text
+from glint.report.architecture_figures import forest, losses, sources
 from glint.report.contrast_figures import contrasts, forgetting
+from glint.report.costs import costs
+from glint.report.marks import interval, rows, seed_lines
+from glint.report.recall import recall
 from glint.report.results import HEADLINE, Results
 from glint.report.rivals import arms
 from glint.report.svg import FIRST, INK, PUBLISHED, SECOND, THIRD, drawing, to_svg
@@ -37,9 +41,9 @@ def pretraining(results: Results) -> str:
     chosen = results.of_study("selection").query("arm == @results.arm")
     title = "Pretraining: loss and dev pass rate"
     with drawing("pretraining", 4.6, rows=2) as (figure, (top, bottom)):
-        _seed_lines(top, loss, FIRST)
+        seed_lines(top, _by_seed(loss), "mean of seeds", color=FIRST)
         top.set(ylabel="loss, nats a token", ylim=(0, None))
-        _seed_lines(bottom, solved, FIRST, marker="o")
+        seed_lines(bottom, _by_seed(solved), "mean of seeds", color=FIRST, marker="o")
         bottom.plot(chosen["step"], chosen["pass_rate"], "o", ms=11, mfc="none", mec=SECOND, mew=1.6, label="start of RL")
         _published_points(bottom, results.published("pretrain.dev_pass1.step_"))
         bottom.set(xlabel="optimiser step", ylabel="dev tasks solved, greedy")
@@ -54,7 +58,7 @@ def rl(results: Results) -> str:
     solved = results.curve("rl_dev_exact")
     with drawing("rl", 3.4) as (figure, (axes,)):
         for arm, (colour, marker) in zip(results.arms, cycle(ARMS), strict=False):
-            _seed_lines(axes, solved[solved["arm"] == arm], colour, marker=marker, label=_arm(arm))
+            seed_lines(axes, _by_seed(solved[solved["arm"] == arm]), _arm(arm), color=colour, marker=marker)
         _published_points(axes, results.published("rl.dev_exact.group_"))
         axes.set(xlabel="RL groups", ylabel="dev samples that pass")
         axes.set_xticks(sorted(solved["x"].unique()))
@@ -73,13 +77,8 @@ def before_after(results: Results) -> str:
         for row, metric in enumerate(metrics):
             _pair(axes, row, results, "targets", metric)
             for place, (arm, (colour, marker)) in enumerate(zip(others, cycle(OTHERS), strict=False), start=1):
-                _interval(
-                    axes,
-                    row + 0.08 + 0.36 * place / len(others),
-                    results.estimate("targets", metric, "after", arm=arm),
-                    marker=marker,
-                    colour=colour,
-                )
+                after = results.estimate("targets", metric, "after", arm=arm)
+                interval(axes, row + 0.08 + 0.36 * place / len(others), after, colour, marker, mew=1.6)
         _rows(axes, [metric_name(metric) for metric in metrics])
         _pair_legend(figure, axes, [f"after, {_arm(arm)}" for arm in others], bool(len(results.claims)))
         ours = results.estimate("targets", metrics[0], "after")
@@ -104,8 +103,7 @@ def claims(results: Results) -> str:
     with drawing("claims", 1.3 + 0.3 * len(gains)) as (figure, (axes,)):
         for row, (_, claim) in enumerate(gains.iterrows()):
             marker, colour = VERDICTS[claim["verdict"]]
-            axes.plot([claim["low"], claim["high"]], [row, row], color=colour, lw=2.2, solid_capstyle="butt")
-            axes.plot(claim["ours"], row, marker, ms=6, color=colour)
+            interval(axes, row, claim.rename({"ours": "estimate"}), colour, marker)
             axes.plot(claim["published"], row, **PUBLISHED)
         _rows(axes, gains["id"].str.removeprefix("confirm.").str.removesuffix(".gain").tolist())
         axes.set_xlabel("gain by RL, or difference of two arms")
@@ -127,6 +125,11 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "forgetting": forgetting,
     "vision": vision,
     "images": images,
+    "losses": losses,
+    "forest": forest,
+    "sources": sources,
+    "recall": recall,
+    "costs": costs,
     "claims": claims,
 }
 NAMES = tuple(FIGURES)
@@ -141,12 +144,9 @@ def _change(results: Results, scope: str, metric: str) -> str:
     return f"{before:.1%} before, {after:.1%} after"
 
 
-def _seed_lines(axes: Axes, points: pd.DataFrame, colour: str, marker: str = "", label: str = "mean of seeds") -> None:
-    """Draw a thin line a seed, and the mean where every seed has a point."""
-    table = points.pivot(index="x", columns="seed", values="value")
-    for seed in table:
-        axes.plot(table[seed].dropna(), color=colour, lw=0.8, alpha=0.45)
-    axes.plot(table.dropna().mean(axis=1), color=colour, marker=marker, ms=5, label=label)
+def _by_seed(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of a curve, a row an x and a column a seed."""
+    return points.pivot(index="x", columns="seed", values="value")
 
 
 def _published_points(axes: Axes, values: dict[str, float]) -> None:
@@ -162,14 +162,10 @@ def _pair(axes: Axes, row: int, results: Results, scope: str, metric: str) -> No
     """Draw before above after, each with its interval and the published figure."""
     published = results.published(f"confirm.{HEADLINE.get(metric, metric)}.targets." if scope == "targets" else f"confirm.family.{scope}.")
     for phase, offset, marker, colour in (("before", -0.14, "o", SECOND), ("after", 0.08, "o", FIRST)):
-        _interval(axes, row + offset, results.estimate(scope, metric, phase), marker=marker, colour=colour, hollow=phase == "before")
+        face = "none" if phase == "before" else colour
+        interval(axes, row + offset, results.estimate(scope, metric, phase), colour, marker, mfc=face, mew=1.6)
         if phase in published:
             axes.plot(published[phase], row + offset, **PUBLISHED)
-
-
-def _interval(axes: Axes, y: float, estimate: pd.Series, *, marker: str, colour: str, hollow: bool = False) -> None:
-    axes.plot([estimate["low"], estimate["high"]], [y, y], color=colour, lw=2.2, solid_capstyle="butt")
-    axes.plot(estimate["estimate"], y, marker, ms=6, color=colour, mfc="none" if hollow else colour, mew=1.6)
 
 
 def _pair_legend(figure: Figure, axes: Axes, others: list[str], with_published: bool) -> None:
@@ -188,13 +184,10 @@ def _pair_legend(figure: Figure, axes: Axes, others: list[str], with_published: 
 
 def _rows(axes: Axes, labels: list[str]) -> None:
     """Label one row a category, the first on top, with shares along x."""
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
+    rows(axes, labels)
     axes.set_xlim(-0.03, 1.03)
     axes.axvline(0, color=INK, lw=0.8)
     axes.xaxis.set_major_formatter(PercentFormatter(1))
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
 
 
 def _shares(axes: Axes) -> None:

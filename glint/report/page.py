@@ -9,7 +9,7 @@ from markupsafe import Markup
 from glint.config.base import digest
 from glint.config.tree import Config, resolve
 from glint.files import write_text
-from glint.report import contrasts, honesty, vision, wording
+from glint.report import architecture, contrasts, costs, honesty, recall, vision, wording
 from glint.report import tables as views
 from glint.report.figures import NAMES
 from glint.report.results import HEADLINE, Results
@@ -30,6 +30,7 @@ def _environment() -> Environment:
     )
     environment.globals["Markup"] = Markup
     environment.globals["change"] = views.change
+    environment.globals |= {"architecture_verdicts": architecture.VERDICTS, "equal_flops": architecture.EQUAL_FLOPS}
     for name in ("share", "setting", "points", "interval", "p_value", "whole", "count"):
         environment.globals[name] = getattr(wording, name)
     return environment
@@ -63,7 +64,8 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "unusual": [(study, arm, views.change(one, arm)) for study, one in config.studies.items() for arm in _several(one.arms)],
         "missing": [
             row
-            for name in ("seeds", "expressions", "vision")
+            for name in ("seeds", "expressions", "vision", "architecture", "recall")
+            if results.studies(name)
             for row in results.read(name).query("status == 'missing'")[["study", "arm", "seed"]].to_dict("records")
         ],
     }
@@ -102,13 +104,36 @@ def _vision(results: Results, study: str) -> dict[str, Any]:
     }
 
 
+def _architecture(config: Config, results: Results, study: str, metric: str) -> dict[str, Any]:
+    plan = config.studies[study]
+    steps = resolve(config, study, plan.base).pretraining.steps
+    return {
+        "steps": steps,
+        "conclusion": architecture.conclusion(results, study),
+        "totals": architecture.totals(results, study, plan.analysis.confidence),
+        "rewarded": architecture.rewarded(results, study),
+        "outcomes": architecture.outcomes(results, study, metric),
+        "costs": architecture.costs(results, study, steps),
+        "comparisons": [architecture.comparisons(results, study, outcome) for outcome in architecture.OUTCOMES],
+        "by_source": architecture.by_source(results, study),
+    }
+
+
+def _recall(results: Results, study: str) -> dict[str, Any]:
+    return {"verdicts": recall.verdicts(results, study), "comparisons": recall.comparisons(results, study)}
+
+
 def _tables(config: Config, results: Results) -> dict[str, Any]:
+    metric = config.studies[results.study].analysis.outcome
     return {
         "claims": views.claims(results),
         "arms": views.arms(results, config, results.study),
         "rl_studies": {name: _rivals(config, results, name) for name in others(results)},
         "pretraining_studies": {name: _contrasts(results, name) for name, study in config.studies.items() if study.kind == "pretraining"},
         "vision_studies": {name: _vision(results, name) for name, study in config.studies.items() if study.kind == "vision"},
+        "architecture_studies": {name: _architecture(config, results, name, metric) for name in results.studies("architecture")},
+        "recall_studies": {name: _recall(results, name) for name in results.studies("recall")},
+        "growth": {name: costs.growth(results, name) for name in results.studies("costs")},
         "outcomes": views.outcomes(results),
         "families": views.families(results),
         "seeds": views.seeds(results),

@@ -32,6 +32,13 @@ class Results:
         """Return one table of the analysis."""
         return pd.read_csv(self._folder / f"{name}.csv")
 
+    def studies(self, name: str) -> list[str]:
+        """Return the studies of one table, in its order; none where the run has no such table, for it asked for no such study."""
+        if not (self._folder / f"{name}.csv").exists():
+            return []
+        names: list[str] = self.read(name)["study"].unique().tolist()
+        return names
+
     def read_json(self, name: str) -> Any:
         """Return one JSON value of the analysis."""
         return read_json(self._folder / f"{name}.json")

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from glint.report import marks
 from glint.report.results import Results
 from glint.report.svg import FIRST, INK, PUBLISHED, drawing, to_svg
 from glint.report.tables import Table
@@ -101,18 +102,14 @@ def _panel(axes: Axes, results: Results, solved: Solved) -> bool:
     published = results.published(f"{solved.study}.dev_solved.")
     for row, arm in enumerate(solved.arms):
         estimate = results.estimate("targets", METRIC, "after", study=solved.study, arm=arm)
-        axes.plot([estimate["low"], estimate["high"]], [row, row], color=FIRST, lw=2.2, solid_capstyle="butt")
         axes.plot(solved.counts[arm] / solved.of, [row + 0.22] * len(solved.counts), "o", color=INK, mfc="none", ms=4)
-        axes.plot(estimate["estimate"], row, "o", ms=6, color=FIRST)
+        marks.interval(axes, row, estimate)
         if arm in published:
             axes.plot(published[arm], row, **PUBLISHED)
-    axes.set_yticks(range(len(solved.arms)), solved.arms)
-    axes.set_ylim(len(solved.arms) - 0.4, -0.6)
+    marks.rows(axes, solved.arms)
     axes.set_xlim(-0.03, 1.03)
     axes.set(title=f"study {solved.study}", xlabel=f"share of {solved.of} tasks solved")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
     return bool(published)
 
 

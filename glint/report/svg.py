@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 
 # Each colour is drawn as a stand-in, which a style sheet inside the picture resolves for light and for dark.
 # The hues are those of Okabe and Ito (2008), told apart with any kind of colour vision.
-INK, FAINT, FIRST, SECOND, THIRD = "#010101", "#020202", "#030303", "#040404", "#050505"
-NAMES = {INK: "ink", FAINT: "faint", FIRST: "first", SECOND: "second", THIRD: "third"}
-LIGHT = {"ink": "#22262b", "faint": "#c9ced4", "first": "#0072b2", "second": "#c65500", "third": "#6b7178"}
-DARK = {"ink": "#e3e6ea", "faint": "#444b53", "first": "#56b4e9", "second": "#f0a53a", "third": "#a2a9b1"}
+INK, FAINT, FIRST, SECOND, THIRD, FOURTH, FIFTH = (f"#0{place}0{place}0{place}" for place in range(1, 8))
+NAMES = {INK: "ink", FAINT: "faint", FIRST: "first", SECOND: "second", THIRD: "third", FOURTH: "fourth", FIFTH: "fifth"}
+_ON_WHITE = ("#22262b", "#c9ced4", "#0072b2", "#c65500", "#6b7178", "#a0407e", "#00745a")
+_ON_BLACK = ("#e3e6ea", "#444b53", "#56b4e9", "#f0a53a", "#a2a9b1", "#dd94c1", "#3fc79a")
+LIGHT, DARK = (dict(zip(NAMES.values(), colours, strict=True)) for colours in (_ON_WHITE, _ON_BLACK))
 PUBLISHED: dict[str, Any] = {
     "marker": "D",
     "markersize": 6,

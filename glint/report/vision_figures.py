@@ -11,6 +11,7 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from glint.config.vision import SIDE
+from glint.report.marks import seed_lines, shared_legend
 from glint.report.results import Results
 from glint.report.svg import FIRST, INK, SECOND, THIRD, drawing, to_svg
 from glint.tasks.digits import DIGITS
@@ -33,9 +34,7 @@ def vision(results: Results) -> str:
             ends += [f"{study}, {text}" for text in _learning(axes, scores[scores["study"] == study])]
             axes.set_title(f"study {study}")
         panels[-1].set_xlabel("optimiser step")
-        if studies:
-            handles = {handle.get_label(): handle for axes in panels for handle in axes.get_legend_handles_labels()[0]}
-            figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
+        shared_legend(figure, panels, columns=3)
         text = "; ".join(ends)
         return to_svg(figure, "vision", "Digits named on held-out images, as training goes on", f"{text}." if text else NONE)
 
@@ -45,8 +44,7 @@ def _learning(axes: Axes, scores: pd.DataFrame) -> list[str]:
     ends = []
     for (arm, rows), (colour, marker) in zip(scores.groupby("arm", sort=False), cycle(ARMS), strict=False):
         table = rows.pivot(index="step", columns="seed", values="share")
-        axes.plot(table, color=colour, lw=0.8, alpha=0.45)
-        axes.plot(table.mean(axis=1), color=colour, marker=marker, ms=4, label=f"arm {arm}")
+        seed_lines(axes, table, f"arm {arm}", color=colour, marker=marker, ms=4)
         ends.append(f"arm {arm}: {table.iloc[-1].mean():.1%} at step {table.index[-1]}")
     axes.axhline(CHANCE, color=INK, ls=":", lw=1, label="chance")
     axes.set(ylabel="digits named", ylim=(-0.04, 1.04))

@@ -76,5 +76,21 @@ def seconds(value: float) -> str:
     return f"{value:.1f}{NARROW}s" if value < 120 else f"{value / 60:.1f}{NARROW}min"
 
 
+def thousandths(value: float) -> str:
+    """Return a difference, 0.0123, as +12; one that rounds to nothing has no sign."""
+    rounded = round(1000 * value)
+    return f"{rounded:+d}".replace("-", MINUS) if rounded else "0"
+
+
+def milliseconds(value: float) -> str:
+    """Return a short time in seconds, 0.00123, as 1.23 (milliseconds)."""
+    return f"{1000 * value:.3g}"
+
+
+def tera(value: float) -> str:
+    """Return 41230000000000 as 41.2 (units of 10^12)."""
+    return f"{value / 1e12:,.1f}"
+
+
 def _signed(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", MINUS)

@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TIMED = ("timings.csv", "architecture_arms.csv", "costs.csv", "costs_speed.csv")
-"""Tables with times, which no two runs have in common."""
+TIMED = ("timings.csv", "architecture_arms.csv", "costs.csv", "costs_speed.csv", "costs.svg")
+"""Tables with times and the figure drawn from them, which no two runs have in common."""
 CODE = ("Snakefile", "glint", "rules", "workflow", "profiles", "config")
 
 
