@@ -68,9 +68,10 @@ def conclusion(results: Results, study: str) -> dict[str, list[tuple[str, str]]]
 
 
 def _finding(row: Any) -> str:
+    ends = nats_interval(row["low"], row["high"], signed=True)
     return (
-        f"{row['pair']}, at {row['basis']} ({at(row)}), {nats(row['estimate'], signed=True)} nats a token "
-        f"{nats_interval(row['low'], row['high'], signed=True)}, Holm’s p {row['p_holm']:.2g}, {seeds(row['n_seeds'])}"
+        f"{row['pair']}, at {row['basis']} ({at(row)}), {nats(row['estimate'], signed=True)} nats a token"
+        f"{' ' if ends.startswith('[') else ', '}{ends}, Holm’s p {row['p_holm']:.2g}, {seeds(row['n_seeds'])}"
     )
 
 

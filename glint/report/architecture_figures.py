@@ -52,6 +52,7 @@ def _losses(panels: list[Axes], table: pd.DataFrame, styles: dict[str, dict[str,
         ends.append(f"arm {arm}: {nats(mean.iloc[-1])} nats a token at step {whole(mean.index[-1])}")
     for axes, label in zip(panels, ("optimiser step", "training FLOPs, 10¹²"), strict=True):
         axes.set(xlabel=label, ylabel="held-out loss, nats a token", yscale="log")
+        axes.locator_params(axis="x", nbins=6)
         log_ticks(axes)
     return ends
 

@@ -89,7 +89,7 @@ def milliseconds(value: float) -> str:
 
 def tera(value: float) -> str:
     """Return 41230000000000 as 41.2 (units of 10^12)."""
-    return f"{value / 1e12:,.1f}"
+    return f"{value / 1e12:.3g}"
 
 
 def _signed(value: float) -> str:

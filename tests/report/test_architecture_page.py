@@ -106,7 +106,7 @@ def test_a_verdict_that_no_comparison_has_says_none(copy):
 
 def test_the_words_count_comparisons_seeds_and_what_holm_leaves(shown, copy):
     text = Outline(shown).text
-    assert "These are 10 comparisons, each over 4 to 5 training seeds" in text
+    assert "Comparisons: 10, each over 4 to 5 training seeds" in text
     assert "it lies below 5 % in 0 of the 10, and a sign-flip test over so few seeds cannot give a p below 0.0625" in text
     edit(copy, "architecture_contrasts", lambda table: table.assign(p_holm=table["p_holm"].where(table["arm"] != "kda", 0.01)))
     assert "in 2 of the 10" in words(copy, "architecture", "recall")
@@ -137,7 +137,7 @@ def written(value):
     """Return the forms in which the page may write a number."""
     value = abs(value)
     forms = [f"{value:,.0f}", f"{value:.1f}", f"{value:.3f}", f"{value:.2g}", f"{value:.3g}", f"{100 * value:.1f}"]
-    return {*forms, f"{1000 * value:.3g}", f"{value / 1024:,.0f}", f"{value / 1e12:,.1f}"}
+    return {*forms, f"{1000 * value:.3g}", f"{value / 1024:,.0f}", f"{value / 1e12:.3g}"}
 
 
 def unexplained(text, folder):
@@ -211,7 +211,7 @@ def test_a_missing_seed_is_named_and_counted(folder):
 def test_one_seed_has_no_interval_and_decides_nothing(copy):
     architecture_tables.write(copy, missing=[(arm, seed) for arm in ARMS for seed in (43, 44, 45, 46)])
     text = words(copy, "architecture", "recall")
-    assert "no interval, Holm’s p 1, 1 seed" in text
+    assert "nats a token, no interval, Holm’s p 1, 1 seed" in text
     assert "each over 1 training seed, and" in text
     assert not re.search(r"\bnan\b", text)
     for name in NAMES:
