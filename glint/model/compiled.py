@@ -310,21 +310,21 @@ class _DeltaAttention(torch.autograd.Function):
         heads = len(log_rate_H)
         given = _delta_inputs(x_NX, z_ND, beta_NH, convolution_XJ, bias_D, log_rate_H)
         grad_x_NX, grad_z_ND, grad_beta_NH = (torch.empty_like(x) for x in (x_NX, z_ND, beta_NH))
-        grad_kernel_3HJK, grad_bias_D, grad_log_rate_H = torch.zeros(given[1].shape), torch.zeros_like(bias_D), torch.zeros_like(log_rate_H)
-        grads = (by_head(grad_x_NX, heads, 3), array(grad_kernel_3HJK), by_head(grad_z_ND, heads, 1), array(grad_bias_D.view(heads, -1)))
+        grad_kernel_H3JK, grad_bias_D, grad_log_rate_H = torch.zeros(given[1].shape), torch.zeros_like(bias_D), torch.zeros_like(log_rate_H)
+        grads = (by_head(grad_x_NX, heads, 3), array(grad_kernel_H3JK), by_head(grad_z_ND, heads, 1), array(grad_bias_D.view(heads, -1)))
         where: Extent = ctx.where
         vectors = (array(grad_log_rate_H), array(grad_beta_NH))
         kernels.delta_attention_backward(array(grad_NHK.contiguous()), *given, *where, *grads, *vectors)
-        grad_convolution_XJ = grad_kernel_3HJK.transpose(2, 3).reshape(convolution_XJ.shape)
+        grad_convolution_XJ = grad_kernel_H3JK.permute(1, 0, 3, 2).reshape(convolution_XJ.shape)
         return grad_x_NX, grad_z_ND, grad_beta_NH, grad_convolution_XJ, grad_bias_D, grad_log_rate_H, None
 
 
 def _delta_inputs(x_NX: Tensor, z_ND: Tensor, beta_NH: Tensor, convolution_XJ: Tensor, bias_D: Tensor, log_rate_H: Tensor) -> DeltaInputs:
     """Return what the loops read, by head."""
     heads = len(log_rate_H)
-    kernel_3HJK = convolution_XJ.detach().view(3, heads, -1, convolution_XJ.shape[1]).transpose(2, 3).contiguous()
+    kernel_H3JK = convolution_XJ.detach().view(3, heads, -1, convolution_XJ.shape[1]).permute(1, 0, 3, 2).contiguous()
     bias_HK, rate_H = bias_D.view(heads, -1), log_rate_H.detach().exp()
-    return by_head(x_NX, heads, 3), array(kernel_3HJK), by_head(z_ND, heads, 1), array(bias_HK), array(rate_H), array(beta_NH)
+    return by_head(x_NX, heads, 3), array(kernel_H3JK), by_head(z_ND, heads, 1), array(bias_HK), array(rate_H), array(beta_NH)
 
 
 def delta_attention(

@@ -882,7 +882,7 @@ def _delta_tokens(qkv_3TK: Array, fade_TK: Array, beta_NH: Array, count: int, fi
 
 
 @elementwise
-def delta_attention(x_N3HK: Array, kernel_3HJK: Array, z_NHK: Array, bias_HK: Array, rate_H: Array, beta_NH: Array, prompt: int,
+def delta_attention(x_N3HK: Array, kernel_H3JK: Array, z_NHK: Array, bias_HK: Array, rate_H: Array, beta_NH: Array, prompt: int,
                     starts_R: Array, longest: int, out_NHK: Array, s_RHKV: Array) -> None:  # fmt: skip
     """Write what the queries of all tokens read from the states of their rows, and each row's last state.
 
@@ -892,24 +892,25 @@ def delta_attention(x_N3HK: Array, kernel_3HJK: Array, z_NHK: Array, bias_HK: Ar
     inputs_3TK, convolved_3TK = np.zeros((3, BEFORE + longest, size), np.float32), np.empty((3, longest, size), np.float32)
     qkv_3TK, scales_2T = np.zeros((3, longest + 1, width), np.float32), np.empty((2, longest), np.float32)
     share_TK, fade_TK = np.empty((longest, size), np.float32), np.empty((longest + 1, size), np.float32)
-    for head in range(x_N3HK.shape[2]):
-        s_KV, before_3JK = np.zeros((size, width), np.float32), np.zeros((3, BEFORE, size), np.float32)
-        for r in range(-1, starts_R.size - 1):
-            first, end = (0, prompt) if r < 0 else (starts_R[r], starts_R[r + 1])
-            inputs_3TK[:, :BEFORE] = before_3JK
-            read_delta(x_N3HK, head, first, end, kernel_3HJK[:, head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
+    heads = x_N3HK.shape[2]
+    s_HKV, before_H3JK = np.zeros((heads, size, width), np.float32), np.zeros((heads, 3, BEFORE, size), np.float32)
+    for r in range(-1, starts_R.size - 1):
+        first, end = (0, prompt) if r < 0 else (starts_R[r], starts_R[r + 1])
+        for head in range(heads):
+            inputs_3TK[:, :BEFORE] = before_H3JK[head]
+            read_delta(x_N3HK, head, first, end, kernel_H3JK[head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
             read_fades(z_NHK, head, first, end, bias_HK[head], rate_H[head], share_TK, fade_TK)
             if r < 0:
-                before_3JK[:] = inputs_3TK[:, prompt : prompt + BEFORE]
+                before_H3JK[head] = inputs_3TK[:, prompt : prompt + BEFORE]
                 if prompt:
-                    _delta_tokens(qkv_3TK, fade_TK, beta_NH, prompt, 0, head, s_KV, out_NHK)
+                    _delta_tokens(qkv_3TK, fade_TK, beta_NH, prompt, 0, head, s_HKV[head], out_NHK)
             else:
-                s_RHKV[r, head] = s_KV
+                s_RHKV[r, head] = s_HKV[head]
                 _delta_tokens(qkv_3TK, fade_TK, beta_NH, end - first, first, head, s_RHKV[r, head], out_NHK)
 
 
 @elementwise
-def delta_step(x_R3HK: Array, kernel_3HJK: Array, z_RHK: Array, bias_HK: Array, rate_H: Array, beta_RH: Array, before_RJ3HK: Array,
+def delta_step(x_R3HK: Array, kernel_H3JK: Array, z_RHK: Array, bias_HK: Array, rate_H: Array, beta_RH: Array, before_RJ3HK: Array,
                s_RHKV: Array, out_RHK: Array) -> None:  # fmt: skip
     """Advance every row's state and the inputs before it by one token, and write what that token's query reads."""
     size, width = x_R3HK.shape[3], s_RHKV.shape[3]
@@ -922,7 +923,7 @@ def delta_step(x_R3HK: Array, kernel_3HJK: Array, z_RHK: Array, bias_HK: Array, 
                 for j in range(BEFORE):
                     for i in range(size):
                         inputs_3TK[part, j, i] = widen(before_RJ3HK[r, j, part, head, i])
-            read_delta(x_R3HK, head, r, r + 1, kernel_3HJK[:, head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
+            read_delta(x_R3HK, head, r, r + 1, kernel_H3JK[head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
             read_fades(z_RHK, head, r, r + 1, bias_HK[head], rate_H[head], share_TK, fade_TK)
             _delta_tokens(qkv_3TK, fade_TK, beta_RH, 1, r, head, s_RHKV[r, head], out_RHK)
         before_RJ3HK[r, 0], before_RJ3HK[r, 1], before_RJ3HK[r, 2] = before_RJ3HK[r, 1], before_RJ3HK[r, 2], x_R3HK[r]
@@ -1002,16 +1003,17 @@ def _delta_backward(grad_TV: Array, qkv_3TK: Array, fade_TK: Array, beta_T: Arra
 
 @elementwise
 def _unread_delta(grad_3TK: Array, count: int, inputs_3TK: Array, convolved_3TK: Array, qkv_3TK: Array, scales_2T: Array,
-                  kernel_3JK: Array, grad_inputs_3TK: Array, grad_kernel_3JK: Array) -> None:  # fmt: skip
+                  kernel_3JK: Array, grad_convolved_TK: Array, grad_inputs_3TK: Array, grad_kernel_3JK: Array) -> None:  # fmt: skip
     """Write the gradients of the inputs, those before the tokens first, and add that of the kernel, given those of q, k and v.
 
-    Undoes `read_delta`. In `grad_3TK` the tokens stand behind three rows, which are 0 here, as are three behind them.
+    Undoes `read_delta`. `grad_convolved_TK` is room for the tokens, three rows before and three behind them, which are 0.
     """
-    size = kernel_3JK.shape[2]
+    size, grad_TK = kernel_3JK.shape[2], grad_convolved_TK
     root = np.sqrt(np.float32(size))
+    grad_TK[:BEFORE], grad_TK[BEFORE + count : 2 * BEFORE + count] = ZERO, ZERO
     for part in range(3):
         for t in range(count):
-            grad_K, y_K, c_K = grad_3TK[part, BEFORE + t], qkv_3TK[part, t], convolved_3TK[part, t]
+            grad_K, y_K, c_K, grad_c_K = grad_3TK[part, t], qkv_3TK[part, t], convolved_3TK[part, t], grad_TK[BEFORE + t]
             of_grad, of_y = ONE, ZERO
             if part < 2:
                 of_grad, of_y = scales_2T[part, t], -scales_2T[part, t] * dot(y_K, grad_K)
@@ -1019,9 +1021,8 @@ def _unread_delta(grad_3TK: Array, count: int, inputs_3TK: Array, convolved_3TK:
                 of_grad, of_y = of_grad / root, of_y * root
             for i in range(size):
                 share = sigmoid(c_K[i])
-                grad_K[i] = (of_grad * grad_K[i] + of_y * y_K[i]) * share * (ONE + c_K[i] * (ONE - share))
-        grad_3TK[part, :BEFORE], grad_3TK[part, BEFORE + count : 2 * BEFORE + count] = ZERO, ZERO
-        grad_TK, w, grad_w, inputs_TK = grad_3TK[part], kernel_3JK[part], grad_kernel_3JK[part], inputs_3TK[part]
+                grad_c_K[i] = (of_grad * grad_K[i] + of_y * y_K[i]) * share * (ONE + c_K[i] * (ONE - share))
+        w, grad_w, inputs_TK = kernel_3JK[part], grad_kernel_3JK[part], inputs_3TK[part]
         for m in range(BEFORE + count):
             for i in range(size):
                 later = w[0, i] * grad_TK[m + 3, i] + w[1, i] * grad_TK[m + 2, i]
@@ -1051,47 +1052,48 @@ def _unread_fades(grad_g_TK: Array, z_NHK: Array, share_TK: Array, head: int, fi
 
 
 @elementwise
-def delta_attention_backward(grad_NHK: Array, x_N3HK: Array, kernel_3HJK: Array, z_NHK: Array, bias_HK: Array, rate_H: Array,
-                             beta_NH: Array, prompt: int, starts_R: Array, longest: int, grad_x_N3HK: Array, grad_kernel_3HJK: Array,
+def delta_attention_backward(grad_NHK: Array, x_N3HK: Array, kernel_H3JK: Array, z_NHK: Array, bias_HK: Array, rate_H: Array,
+                             beta_NH: Array, prompt: int, starts_R: Array, longest: int, grad_x_N3HK: Array, grad_kernel_H3JK: Array,
                              grad_z_NHK: Array, grad_bias_HK: Array, grad_log_rate_H: Array, grad_beta_NH: Array) -> None:  # fmt: skip
     """Write the gradients of all that `delta_attention` reads; the prompt comes last, since every row goes on from its state."""
     size, width = x_N3HK.shape[3], padded(x_N3HK.shape[3])
     inputs_3TK, convolved_3TK = np.zeros((3, BEFORE + longest, size), np.float32), np.empty((3, longest, size), np.float32)
     qkv_3TK, scales_2T = np.zeros((3, longest + 1, width), np.float32), np.empty((2, longest), np.float32)
     share_TK, fade_TK = np.empty((longest, size), np.float32), np.empty((longest + 1, size), np.float32)
-    grad_TV, grad_3TK = np.zeros((longest, width), np.float32), np.zeros((3, longest + 2 * BEFORE, width), np.float32)
+    grad_TV, grad_3TK = np.zeros((longest, width), np.float32), np.zeros((3, longest, width), np.float32)
+    grad_convolved_TK = np.empty((longest + 2 * BEFORE, size), np.float32)
     grad_inputs_3TK, grad_g_TK = np.empty_like(inputs_3TK), np.empty_like(share_TK)
     beta_T, grad_beta_T = np.empty(longest, np.float32), np.empty(longest, np.float32)
-    for head in range(x_N3HK.shape[2]):
-        s_KV, after_KV = np.zeros((size, width), np.float32), np.zeros((size, width), np.float32)
-        before_3JK, grad_before_3JK = np.zeros((3, BEFORE, size), np.float32), np.zeros((3, BEFORE, size), np.float32)
-        if prompt:
-            inputs_3TK[:, :BEFORE] = ZERO
-            read_delta(x_N3HK, head, 0, prompt, kernel_3HJK[:, head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
-            read_fades(z_NHK, head, 0, prompt, bias_HK[head], rate_H[head], share_TK, fade_TK)
-            before_3JK[:] = inputs_3TK[:, prompt : prompt + BEFORE]
-            _delta_tokens(qkv_3TK, fade_TK, beta_NH, prompt, 0, head, s_KV, np.empty_like(grad_NHK[:prompt]))
-        for turn_ in range(starts_R.size - 1 + (1 if prompt else 0)):
-            own = turn_ < starts_R.size - 1
-            first, end = (starts_R[turn_], starts_R[turn_ + 1]) if own else (0, prompt)
-            count = end - first
-            inputs_3TK[:, :BEFORE] = before_3JK if own else np.zeros_like(before_3JK)
-            read_delta(x_N3HK, head, first, end, kernel_3HJK[:, head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
+    heads = x_N3HK.shape[2]
+    s_HKV, after_HKV = np.zeros((heads, size, width), np.float32), np.zeros((heads, size, width), np.float32)
+    before_H3JK, grad_before_H3JK = np.zeros((heads, 3, BEFORE, size), np.float32), np.zeros((heads, 3, BEFORE, size), np.float32)
+    for head in range(heads if prompt else 0):
+        inputs_3TK[:, :BEFORE] = ZERO
+        read_delta(x_N3HK, head, 0, prompt, kernel_H3JK[head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
+        read_fades(z_NHK, head, 0, prompt, bias_HK[head], rate_H[head], share_TK, fade_TK)
+        before_H3JK[head] = inputs_3TK[:, prompt : prompt + BEFORE]
+        _delta_tokens(qkv_3TK, fade_TK, beta_NH, prompt, 0, head, s_HKV[head], np.empty_like(grad_NHK[:prompt]))
+    for turn_ in range(starts_R.size - 1 + (1 if prompt else 0)):
+        own = turn_ < starts_R.size - 1
+        first, end = (starts_R[turn_], starts_R[turn_ + 1]) if own else (0, prompt)
+        count = end - first
+        for head in range(heads):
+            inputs_3TK[:, :BEFORE] = before_H3JK[head] if own else np.zeros_like(before_H3JK[head])
+            read_delta(x_N3HK, head, first, end, kernel_H3JK[head], inputs_3TK, convolved_3TK, qkv_3TK, scales_2T)
             read_fades(z_NHK, head, first, end, bias_HK[head], rate_H[head], share_TK, fade_TK)
             for t in range(count):
                 beta_T[t] = sigmoid(widen(beta_NH[first + t, head]))
                 grad_TV[t, :size] = grad_NHK[first + t, head]
-            grad_s_KV = np.zeros_like(s_KV) if own else after_KV
-            state_KV = s_KV.copy() if own else np.zeros_like(s_KV)
-            of_qkv = grad_3TK[:, BEFORE:]
-            _delta_backward(grad_TV, qkv_3TK, fade_TK, beta_T, count, state_KV, grad_s_KV, of_qkv, grad_g_TK, grad_beta_T)
-            _unread_delta(grad_3TK, count, inputs_3TK, convolved_3TK, qkv_3TK, scales_2T, kernel_3HJK[:, head], grad_inputs_3TK,
-                          grad_kernel_3HJK[:, head])  # fmt: skip
+            grad_s_KV = np.zeros_like(s_HKV[head]) if own else after_HKV[head]
+            state_KV = s_HKV[head].copy() if own else np.zeros_like(s_HKV[head])
+            _delta_backward(grad_TV, qkv_3TK, fade_TK, beta_T, count, state_KV, grad_s_KV, grad_3TK, grad_g_TK, grad_beta_T)
+            _unread_delta(grad_3TK, count, inputs_3TK, convolved_3TK, qkv_3TK, scales_2T, kernel_H3JK[head], grad_convolved_TK,
+                          grad_inputs_3TK, grad_kernel_H3JK[head])  # fmt: skip
             if own:
-                after_KV += grad_s_KV
-                grad_before_3JK += grad_inputs_3TK[:, :BEFORE]
+                after_HKV[head] += grad_s_KV
+                grad_before_H3JK[head] += grad_inputs_3TK[:, :BEFORE]
             else:
-                grad_inputs_3TK[:, count : count + BEFORE] += grad_before_3JK
+                grad_inputs_3TK[:, count : count + BEFORE] += grad_before_H3JK[head]
             grad_log_rate_H[head] += _unread_fades(grad_g_TK, z_NHK, share_TK, head, first, count, bias_HK[head], rate_H[head], grad_z_NHK,
                                                    grad_bias_HK[head])  # fmt: skip
             for t in range(count):
