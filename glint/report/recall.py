@@ -12,50 +12,73 @@ from glint.report.results import Results
 from glint.report.svg import INK, drawing, to_svg
 from glint.report.tables import Table
 from glint.report.wording import interval, p_value, points, share, whole
+from glint.statistics.intervals import OVER_SEEDS
 
 NONE = "This run has 0 recall studies."
+ALL = "all"
+"""The distance under which a comparison over all of them stands."""
+KEY = ["contrast", "step", "distance"]
+
+
+def planned(results: Results, study: str) -> pd.DataFrame:
+    """Return the planned comparisons of one study: the interval that draws texts too, and `seeds_low`, `seeds_high` over seeds alone.
+
+    `pair` names the arms and the step, `distance` is text, `all` or a number.
+    """
+    table = results.of_study("recall_contrasts", study).assign(distance=lambda rows: rows["distance"].astype(str))
+    over_seeds = table["method"] == OVER_SEEDS
+    ends = table.loc[over_seeds, [*KEY, "low", "high"]].rename(columns={"low": "seeds_low", "high": "seeds_high"})
+    rows = table[~over_seeds].merge(ends, on=KEY)
+    return rows.assign(pair=rows["arm"] + " against " + rows["against"] + ", step " + rows["step"].map(whole))
 
 
 def verdicts(results: Results, study: str) -> list[tuple[str, str]]:
-    """Return, a planned comparison, the two arms, and in words at which distances one recalls more."""
-    table = results.of_study("recall_contrasts", study)
-    pairs = table["arm"] + " against " + table["against"] + ", step " + table["step"].map(whole)
-    return [(str(pair), _found(own)) for pair, own in table.groupby(pairs, sort=False)]
+    """Return, a planned comparison, the two arms, and in words how they differ over all distances and at which one recalls more."""
+    return [(str(pair), _found(own)) for pair, own in planned(results, study).groupby("pair", sort=False)]
 
 
 def _found(rows: pd.DataFrame) -> str:
-    """Return the distances at which each arm is better by its interval, with the widest difference, and those that decide nothing."""
-    parts = []
-    for name, won in ((rows["arm"].iloc[0], rows[rows["low"] > 0]), (rows["against"].iloc[0], rows[rows["high"] < 0])):
+    """Return the difference over all distances, those at which each arm is better by its interval, and those that decide nothing."""
+    whole_text, each = rows[rows["distance"] == ALL], rows[rows["distance"] != ALL]
+    arm, against = rows[["arm", "against"]].iloc[0]
+    parts = [f"over all distances {_difference(row)}, {seeds(row['n_seeds'])}" for row in whole_text.to_dict("records")]
+    for name, won in ((arm, each[each["low"] > 0]), (against, each[each["high"] < 0])):
         if len(won):
             widest = won.sort_values("estimate", key=abs).iloc[-1]
-            ends = interval(widest["low"], widest["high"], signed=True)
-            where = f"{points(widest['estimate'])} {ends} at {whole(widest['distance'])}, {seeds(widest['n_seeds'])}"
-            parts.append(f"{name} recalls more at {_distances(won)} tokens (widest: {where})")
-    open_ = rows[~((rows["low"] > 0) | (rows["high"] < 0))]
-    return "; ".join([*parts, *([f"undecided at {_distances(open_)} tokens"] if len(open_) else [])])
+            parts.append(f"{name} recalls more at {_distances(won)} tokens (widest: {_difference(widest)} at {_distance(widest)})")
+    undecided = each[~((each["low"] > 0) | (each["high"] < 0))]
+    return "; ".join([*parts, *([f"undecided at {_distances(undecided)} tokens"] if len(undecided) else [])])
+
+
+def _difference(row: Any) -> str:
+    return f"{points(row['estimate'])} {interval(row['low'], row['high'], signed=True)}"
 
 
 def _distances(rows: pd.DataFrame) -> str:
-    return ", ".join(whole(distance) for distance in rows["distance"])
+    return ", ".join(_distance(row) for row in rows.to_dict("records"))
+
+
+def _distance(row: Any) -> str:
+    return whole(int(row["distance"]))
 
 
 def comparisons(results: Results, study: str) -> Table:
-    """Return every planned comparison at every distance."""
+    """Return every planned comparison, over all distances and at each."""
     rows = [
         (
-            f"{row['arm']} against {row['against']}, step {whole(row['step'])}, {whole(row['distance'])} tokens",
+            f"{row['pair']}\n{'all distances' if row['distance'] == ALL else _distance(row) + ' tokens'}",
             share(row["arm_mean"]),
             share(row["against_mean"]),
             points(row["estimate"]),
             interval(row["low"], row["high"], signed=True),
+            interval(row["seeds_low"], row["seeds_high"], signed=True),
             f"{whole(row['seeds_won'])} of {whole(row['n_seeds'])}",
             p_value(row["p"], row["p_floor"]),
         )
-        for row in results.of_study("recall_contrasts", study).to_dict("records")
+        for row in planned(results, study).to_dict("records")
     ]
-    header = ("comparison", "first arm", "second arm", "difference", "interval", "seeds won", "sign-flip p")
-    return Table("Names recalled, arms compared seed by seed", header, rows)
+    header = ("comparison", "first arm", "second arm", "difference", "interval, seeds and texts", "interval, seeds", "seeds won")
+    return Table("Names recalled, arms compared seed by seed", (*header, "sign-flip p"), rows)
 
 
 def recall(results: Results) -> str:

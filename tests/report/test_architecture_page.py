@@ -15,8 +15,9 @@ from glint.report.figures import FIGURES
 from glint.report.page import render
 from glint.report.results import Results
 from glint.report.wording import nats, nats_interval, points
+from glint.statistics.intervals import OVER_SEEDS
 from tests.report import architecture_tables, structures, synthetic
-from tests.report.architecture_tables import ARMS, COLUMNS, DISTANCES, STEPS
+from tests.report.architecture_tables import ARMS, COLUMNS, STEPS
 from tests.report.test_page import Outline
 
 NAMES = ("losses", "forest", "sources", "recall", "costs")
@@ -248,16 +249,22 @@ def test_dev_tasks_are_written_as_shares_and_points(folder):
 
 
 def test_recall_names_the_distances_at_which_an_arm_is_better(copy):
-    table = pd.read_csv(copy / "recall_contrasts.csv").query("arm == 'kda'")
-    ends = {16: (-0.1, 0.1), 32: (0.1, 0.3), 64: (0.2, 0.6), 128: (-0.3, -0.1), 256: (-0.1, 0.1), 512: (-0.1, 0.1)}
-    low, high = zip(*(ends[distance] for distance in DISTANCES), strict=True)
-    table.assign(low=low, high=high, estimate=np.add(low, high) / 2, n_seeds=5).to_csv(copy / "recall_contrasts.csv", index=False)
+    table = pd.read_csv(copy / "recall_contrasts.csv").query("arm == 'kda' and method.str.endswith('texts')")
+    ends = {"16": (-0.1, 0.1), "32": (0.1, 0.3), "64": (0.2, 0.6), "128": (-0.3, -0.1), "256": (-0.1, 0.1), "512": (-0.1, 0.1)}
+    low, high = zip(*({"all": (0.02, 0.08)} | ends).values(), strict=True)
+    wide = table.assign(low=low, high=high, estimate=np.add(low, high) / 2, n_seeds=5)
+    narrow = wide.assign(low=-1, high=1, method=OVER_SEEDS)  # the words rest on the interval that draws texts too
+    pd.concat([wide, narrow]).to_csv(copy / "recall_contrasts.csv", index=False)
     ((pair, text),) = recall.verdicts(results(copy), "recall")
     assert pair == "kda against hybrid, step 160"
     assert text == (
-        "kda recalls more at 32, 64 tokens (widest: +40.0 points [+20.0, +60.0] at 64, 5 seeds); "
-        "hybrid recalls more at 128 tokens (widest: −20.0 points [−30.0, −10.0] at 128, 5 seeds); undecided at 16, 256, 512 tokens"
+        "over all distances +5.0 points [+2.0, +8.0], 5 seeds; "
+        "kda recalls more at 32, 64 tokens (widest: +40.0 points [+20.0, +60.0] at 64); "
+        "hybrid recalls more at 128 tokens (widest: −20.0 points [−30.0, −10.0] at 128); undecided at 16, 256, 512 tokens"
     )
+    first, second = recall.comparisons(results(copy), "recall").rows[:2]
+    assert (first[0], second[0]) == ("kda against hybrid, step 160\nall distances", "kda against hybrid, step 160\n16 tokens")
+    assert first[4:6] == ("[+2.0, +8.0]", "[−100.0, +100.0]")
 
 
 def test_costs_go_from_the_shortest_context_to_the_longest(folder):
