@@ -34,6 +34,8 @@ Role = Literal[
     "loss_receipt",
     "costs",
     "costs_receipt",
+    "recall_predictions",
+    "recall_receipt",
 ]
 
 

@@ -8,7 +8,7 @@ FIGURES = ["pretraining", "rl", "before_after", "families", "arms", "contrasts",
 # Of the structures of the decoder; the last is drawn from times of this machine.
 FIGURES += ["losses", "forest", "sources", "recall", "costs"]
 # What figures are drawn from.
-DRAWN = [*TABLES, *CONTRASTS, *VISION, *ARCHITECTURE, *ARCHITECTURE_COSTS]
+DRAWN = [*TABLES, *CONTRASTS, *VISION, *ARCHITECTURE, *ARCHITECTURE_COSTS, *RECALL]
 CLAIMS = [os.path.relpath(ROOT / CONFIG.claims)] if CONFIG.claims else []
 
 ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifest:q} --out {params.folder:q}")
@@ -37,6 +37,7 @@ rule analyse_studies:
         every("vision", "receipt.json"),
         every("loss", "receipt.json"),
         every("costs", "receipt.json"),
+        every("recall", "receipt.json"),
     output:
         tables=[f"{REPORTS}/{name}" for name in TABLES],
         circumstances=[f"{REPORTS}/{name}" for name in CIRCUMSTANCES],

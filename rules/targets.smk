@@ -55,6 +55,15 @@ rule vision:
         "The vision studies are done: run {RUN}"
 
 
+rule recall:
+    """Predictions of every recall study, and its tables."""
+    input:
+        every("recall", "predictions.parquet"),
+        rules.analyse_recall.output,
+    message:
+        "The recall studies are done: run {RUN}"
+
+
 rule architecture:
     """Held-out losses and costs of every architecture study, and its tables."""
     input:
@@ -71,6 +80,7 @@ rule statistics:
         rules.analyse_studies.output,
         rules.analyse_expressions.output,
         rules.analyse_vision.output,
+        rules.analyse_recall.output,
         rules.analyse_architecture.output,
         rules.audit_rewards.output,
         rules.score_mutants.output,

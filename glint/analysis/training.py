@@ -23,7 +23,10 @@ STAGES: dict[Role, str] = {
     "vision_receipt": "vision",
     "loss_receipt": "loss",
     "costs_receipt": "costs",
+    "recall_receipt": "recall",
 }
+COUNTED: tuple[Role, ...] = ("pretrain_receipt", "rl_receipt", "expressions_receipt", "vision_receipt", "recall_receipt")
+"""Receipts that count the parameters of an arm."""
 
 
 def read_lines(path: Path) -> pd.DataFrame:
@@ -112,7 +115,7 @@ def selection_rows(manifest: Manifest) -> Iterator[Row]:
 def constant_rows(manifest: Manifest) -> Iterator[Row]:
     """Yield the parameter counts of each arm and seed."""
     for entry in manifest.entries:
-        if entry.role in ("pretrain_receipt", "rl_receipt", "expressions_receipt", "vision_receipt") and entry.path is not None:
+        if entry.role in COUNTED and entry.path is not None:
             receipt = read_json(Path(entry.path))
             if entry.role != "rl_receipt":
                 counts = {"parameters_total": receipt["parameters"]["total"], "parameters_active": receipt["parameters"]["active"]}

@@ -12,6 +12,7 @@ from glint.config.execution import ExecutionRecipe
 from glint.config.expressions import ExpressionsRecipe
 from glint.config.model import PRESETS, ModelRecipe
 from glint.config.pretraining import CurveRecipe, PretrainingRecipe
+from glint.config.recall import RecallRecipe, StageRecipe
 from glint.config.rl import KLRecipe, ReplayRecipe, RewardRecipe, RLRecipe
 from glint.config.selection import SelectionRecipe
 from glint.config.study import Analysis, Arm, Contrast, Study
@@ -38,6 +39,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "recipes.NAME.expressions": ExpressionsRecipe,
     "recipes.NAME.vision": VisionRecipe,
     "recipes.NAME.costs": CostsRecipe,
+    "recipes.NAME.recall": RecallRecipe,
+    "recipes.NAME.recall.stages": StageRecipe,
     "recipes.NAME.execution": ExecutionRecipe,
 }
 WORDS = {

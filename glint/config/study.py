@@ -13,9 +13,10 @@ SECTIONS = {
     "pretraining": ("model", "pretraining", "expressions"),
     "vision": ("model", "vision"),
     "architecture": ("model",),
+    "recall": ("model",),
 }
-"""Parts of the recipe that the arms of a study may change, by the study's kind: those that its jobs read, and of kind architecture, whose
-arms must meet the same tokens, the model alone."""
+"""Parts of the recipe that the arms of a study may change, by the study's kind: those that its jobs read, and of the kinds whose arms
+must meet the same tokens, architecture and recall, the model alone."""
 RL_ONLY = ("start_seed", "split", "tasks_per_family", "curve")
 RL_ONLY_ANALYSIS = ("metric", "families", "control", "equal_rollouts")
 
@@ -82,11 +83,12 @@ class Analysis(Strict):
 
     metric: Literal["greedy_pass1", "sampled_exact", "pass8", "cases"] = "greedy_pass1"
     """The primary outcome of a study of kind rl; of kind pretraining it is always the share of target bytes predicted (byte_accuracy), of
-    kind vision the share of held-out images whose digit is named, of kind architecture the held-out loss."""
+    kind vision the share of held-out images whose digit is named, of kind architecture the held-out loss,
+    of kind recall the share of names recalled."""
     families: tuple[str, ...] = ()
     """Families over which the primary outcome is averaged; empty: those that RL trains."""
     contrasts: dict[Name, Contrast] = Field(default_factory=dict)
-    """Comparisons of a study of kind pretraining, vision or architecture, by name."""
+    """Comparisons of a study of kind pretraining, vision, architecture or recall, by name."""
     confidence: float = Field(default=0.95, gt=0, lt=1)
     """Level of every interval."""
     resamples: Positive = 10000
@@ -109,9 +111,10 @@ class Study(Strict):
 
     question: str = Field(min_length=1)
     """What the study asks, in one sentence."""
-    kind: Literal["rl", "pretraining", "vision", "architecture"] = "rl"
+    kind: Literal["rl", "pretraining", "vision", "architecture", "recall"] = "rl"
     """Which pipeline answers it. rl: does RL improve a pretrained model; pretraining: what does the order or choice of examples change;
-    vision: by which path should images reach the model; architecture: which structure of the model pays."""
+    vision: by which path should images reach the model; architecture: which structure of the model pays;
+    recall: which model recalls a name that it has read so many bytes ago."""
     recipe: str = "main"
     """Name of the base recipe."""
     arms: dict[Name, Arm] = Field(min_length=1)
@@ -176,7 +179,7 @@ class Study(Strict):
         if self.kind == "rl":
             if self.analysis.contrasts:
                 raise ValueError(
-                    "analysis.contrasts belong to a study of kind pretraining, vision or architecture; "
+                    "analysis.contrasts belong to a study of kind pretraining, vision, architecture or recall; "
                     "an rl study compares with analysis.control"
                 )
             return self

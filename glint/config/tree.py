@@ -16,6 +16,7 @@ from glint.config.expressions import SCORING, ExpressionsRecipe, check_training
 from glint.config.model import ModelRecipe
 from glint.config.presets import written_out
 from glint.config.pretraining import PretrainingRecipe
+from glint.config.recall import RecallRecipe
 from glint.config.rl import RLRecipe
 from glint.config.selection import SelectionRecipe
 from glint.config.study import SECTIONS, Arm, Study
@@ -49,6 +50,8 @@ class Recipe(Strict):
     """How studies of kind vision learn to read digits in images."""
     costs: CostsRecipe = Field(default_factory=CostsRecipe)
     """At which lengths studies of kind architecture measure what a model costs."""
+    recall: RecallRecipe = Field(default_factory=RecallRecipe)
+    """How studies of kind recall learn to recall names, and at which distances they are asked."""
     execution: ExecutionRecipe = Field(default_factory=ExecutionRecipe)
     """Device, precision, threads."""
 
@@ -161,6 +164,8 @@ class Config(Strict):
                 _check_expressions(f"{key}.arms.{name}", study, base, recipe)
             elif study.kind == "vision":
                 _check_vision(f"{key}.arms.{name}", study, base, recipe)
+            elif study.kind == "recall":
+                _check_recall(f"{key}.arms.{name}", study, recipe)
             else:
                 _check_architecture(key, study, recipe)
         if study.analysis.equal_rollouts:
@@ -257,8 +262,8 @@ def _check_sections(key: str, study: Study, arm: Arm) -> None:
     """Refuse an arm that changes what its study does not read: it would be another name for the base recipe."""
     for section in arm.overrides():
         if section not in SECTIONS[study.kind]:
-            if study.kind == "architecture":
-                raise ValueError(f"{key} changes {section}, but the arms of an architecture study differ in their model alone")
+            if SECTIONS[study.kind] == ("model",):
+                raise ValueError(f"{key} changes {section}, but the arms of a study of kind {study.kind} differ in their model alone")
             raise ValueError(f"{key} changes {section}, which a study of kind {study.kind} does not read")
 
 
@@ -301,6 +306,13 @@ def _check_architecture(key: str, study: Study, recipe: Recipe) -> None:
             beyond = [step for step in steps if step > last]
             if beyond:
                 raise ValueError(f"{key}.analysis.contrasts.{name}.{label} {beyond} lie beyond the last step of pretraining, {last}")
+
+
+def _check_recall(key: str, study: Study, recipe: Recipe) -> None:
+    """Refuse texts that the model cannot hold."""
+    if recipe.recall.longest > recipe.model.context:
+        raise ValueError(f"{key}: a text of recall.stages has {recipe.recall.longest} bytes, but model.context is {recipe.model.context}")
+    _check_steps(key, study, "recall.checkpoints", recipe.recall.checkpoints)
 
 
 def _check_steps(key: str, study: Study, checkpoints: str, known: tuple[int, ...]) -> None:

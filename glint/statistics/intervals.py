@@ -15,6 +15,7 @@ FAMILIES_TOO = "crossed bootstrap: seeds x families x tasks"
 OVER_SEEDS = "Student's t: paired seeds"
 STRUCTURES_TOO = "crossed bootstrap: seeds x structures"
 IMAGES_TOO = "crossed bootstrap: seeds x images"
+TEXTS_TOO = "crossed bootstrap: seeds x texts"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from glint.config.expressions import ExpressionsJob
 from glint.config.heldout import HeldOutJob
 from glint.config.mutation import MutationJob
 from glint.config.pretraining import PretrainJob
+from glint.config.recall import RecallJob
 from glint.config.rl import RLJob
 from glint.config.selection import SelectJob
 from glint.config.study import Study
@@ -166,6 +167,8 @@ ROLES = {
     "loss_receipt": ("loss", "receipt.json"),
     "costs": ("costs", "costs.json"),
     "costs_receipt": ("costs", "receipt.json"),
+    "recall_predictions": ("recall", "predictions.parquet"),
+    "recall_receipt": ("recall", "receipt.json"),
 }
 """Where the file of each role of the manifest lies: stage and name."""
 
@@ -181,6 +184,8 @@ def _steps(study: Study, arm: str, recipe: Recipe, seed: int) -> Steps:
         return _vision_steps(recipe, seed)
     if study.kind == "architecture":
         return _architecture_steps(study, arm, recipe, seed)
+    if study.kind == "recall":
+        return {"recall": (RecallJob.of(recipe, seed), ())}
     return _rl_steps(study, recipe, seed)
 
 
