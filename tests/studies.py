@@ -34,3 +34,25 @@ ARCHITECTURE: dict[str, Any] = {
     },
 }
 """An architecture study of three arms at the default 160 steps; 63 is the step at which a dense model has used the FLOPs of the hybrid."""
+
+NAMES: dict[str, Any] = {
+    "distances": [8, 16],
+    "questions": 4,
+    "unasked": 1,
+    "letters": 1,
+    "nearest": 4,
+    "stages": [{"length": 48, "batch": 2, "steps": 4}, {"length": 96, "batch": 2, "steps": 2}],
+    "held_out": 12,
+    "checkpoints": [0, 4, 6],
+}
+"""A recall recipe of two stages and six steps in all."""
+
+RECALL: dict[str, Any] = {
+    "question": "Which model recalls a name?",
+    "kind": "recall",
+    "recipe": "names",
+    "arms": {"hybrid": {}, "single": {"model": {"residual": "single"}}},
+    "seeds": [1, 2],
+    "analysis": {"contrasts": {"streams": {"arm": "hybrid", "against": "single", "steps": [4, 6]}}},
+}
+"""A recall study of two arms; it needs a recipe `names` whose section `recall` is `NAMES`."""

@@ -66,7 +66,8 @@ class ArmRun:
 def analyse(config: Config, manifest: Manifest, out: Path) -> None:
     """Write a table a name of `COLUMNS` into the folder `out`, headers alone without a recall study.
 
-    Raises ValueError for an arm without any complete seed, and for seeds that were asked other questions.
+    Raises ValueError for an arm without any complete seed, for seeds that were asked other questions, and for arms that are compared
+    and have no seed in common.
     """
     rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
     for name in sorted(name for name, study in config.studies.items() if study.kind == "recall"):
@@ -76,7 +77,8 @@ def analyse(config: Config, manifest: Manifest, out: Path) -> None:
         rows["recall"] += [{"study": name} | row for run in runs.values() for row in seed_rows(run, study)]
         rows["recall_contrasts"] += [{"study": name} | row for row in contrast_rows(runs, name, study)]
     for table, columns in COLUMNS.items():
-        write_text(out / f"{table}.csv", csv_text(rows[table], columns, WHOLE))
+        whole = WHOLE if table == "recall_contrasts" else (*WHOLE, "distance")  # there it may be `all`
+        write_text(out / f"{table}.csv", csv_text(rows[table], columns, whole))
 
 
 def _read(manifest: Manifest, name: str, arm: str, study: Study) -> ArmRun:

@@ -108,7 +108,7 @@ class RecallRecipe(Strict):
         if any(later <= earlier for earlier, later in pairwise(self.distances)):
             raise ValueError(f"distances {list(self.distances)} must ascend")
         if self.distances[0] < self.span:
-            raise ValueError(f"distances {self.distances[0]} is less than the {self.span} bytes that a name takes")
+            raise ValueError(f"distances {list(self.distances)} must not be less than the {self.span} bytes that a name takes")
         if self.questions % len(self.distances):
             raise ValueError(f"questions {self.questions} must be divisible by the number of distances, {len(self.distances)}")
         if self.questions + self.unasked > INITIALS:

@@ -111,7 +111,7 @@ def _default(node: type[BaseModel], name: str) -> str:
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel) or (isinstance(value, dict) and value):
         return "see its section"
-    return f"`{json.dumps(value)}`"
+    return f"`{json.dumps(value, default=BaseModel.model_dump)}`"
 
 
 def _cell(text: str | None) -> str:

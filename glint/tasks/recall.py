@@ -1,10 +1,10 @@
 """Texts with names to recall: a name is stated among other words, and later asked by its initial. All is drawn from a seed.
 
-    we see KEM and they. TOB had a long?KEM day by the?TOB
+    we see Kem and they. Tob had a long?Kem day by the?Tob
 
-A name is an initial and some more letters, all capitals, each drawn from all 26. `?` and the initial ask, the other letters are the
-answer. The initials of a text differ, so that every question has one answer; the letters of a name say nothing of each other or of another name's.
-A distance is the number of bytes from a letter in the statement to the same letter in the answer.
+A name is a capital, its initial, and some small letters, each drawn from all 26. `?` and the initial ask, the other letters are the
+answer. The initials of a text differ, so that every question has one answer; the letters of a name say nothing of each other, nor of
+another name's. A distance is the number of bytes from a letter in the statement to the same letter in the answer.
 """
 
 from bisect import bisect_right
@@ -136,9 +136,7 @@ def training_batch(recipe: RecallRecipe, seed: int, step: int) -> list[Text]:
         names = recipe.most_names(stage.length)
         asked = int(generator.integers(1, min(recipe.questions, names), endpoint=True))
         unasked = int(generator.integers(min(recipe.unasked, names - asked), endpoint=True))
-        return _text(
-            recipe, stage.length, lambda: (np.exp(generator.uniform(low, high, asked)).astype(int).tolist(), unasked), generator
-        )
+        return _text(recipe, stage.length, lambda: (np.exp(generator.uniform(low, high, asked)).astype(int).tolist(), unasked), generator)
 
     return [text() for _ in range(stage.batch)]
 

@@ -103,7 +103,7 @@ BAD_PRETRAINING = [
     (
         "studies.order.kind",
         "pretrain",
-        ["studies.order.kind should be 'rl', 'pretraining', 'vision' or 'architecture'", "did you mean pretraining?"],
+        ["studies.order.kind should be 'rl', 'pretraining', 'vision', 'architecture' or 'recall'", "did you mean pretraining?"],
     ),
     (f"{CONTRAST}.arm", "divers", ["contrasts.order: arm divers is unknown", "did you mean diverse?"]),
     (f"{CONTRAST}.against", "diverse", ["contrasts.order compares arm diverse with itself"]),

@@ -1,7 +1,7 @@
 """The lines that a finished run prints."""
 
 from glint.config.load import load
-from glint.statistics.intervals import FAMILIES_TOO, IMAGES_TOO, OVER_SEEDS, STRUCTURES_TOO, TASKS_WITHIN_FAMILIES
+from glint.statistics.intervals import FAMILIES_TOO, IMAGES_TOO, OVER_SEEDS, STRUCTURES_TOO, TASKS_WITHIN_FAMILIES, TEXTS_TOO
 from pipeline.headline import text
 from tests.studies import ORDER
 
@@ -19,12 +19,17 @@ digits,path,faithful,direct_patch,120,accuracy,0.25,0.5,-0.25,-0.3,-0.2,2,{OVER_
 digits,path,faithful,direct_patch,120,accuracy,0.25,0.5,-0.25,-0.35,-0.15,2,{IMAGES_TOO}
 digits,path,faithful,direct_patch,120,log_prob,-2,-1,-1,-1.5,-0.5,2,{IMAGES_TOO}
 """
+TEXTS = f"""study,contrast,arm,against,step,distance,arm_mean,against_mean,estimate,low,high,n_seeds,method
+names,streams,hybrid,single,6,all,0.75,0.5,0.25,0.2,0.3,2,{OVER_SEEDS}
+names,streams,hybrid,single,6,all,0.75,0.5,0.25,0.125,0.375,2,{TEXTS_TOO}
+names,streams,hybrid,single,6,16,0.5,0.25,0.25,0.2,0.3,2,{TEXTS_TOO}
+"""
 STRUCTURES = """study,contrast,arm,against,step,against_step,source,outcome,arm_mean,against_mean,estimate,low,high,n_seeds,verdict
 structure,flops,hybrid,dense,200,76,all,loss,0.75,1,-0.25,-0.3,-0.2,2,pays
 structure,flops,hybrid,dense,200,76,even,loss,0.5,1,-0.5,-0.6,-0.4,2,pays
 structure,flops,hybrid,dense,200,76,all,dev,50,40,10,-5,25,2,undecided
 """
-TABLES = {"contrasts": CONTRASTS, "vision_contrasts": IMAGES, "architecture_contrasts": STRUCTURES}
+TABLES = {"contrasts": CONTRASTS, "vision_contrasts": IMAGES, "recall_contrasts": TEXTS, "architecture_contrasts": STRUCTURES}
 HEADER = "study,arm,split,stop,scope,metric,phase,estimate,low,high,n_seeds,method\n"
 
 
@@ -51,6 +56,8 @@ def test_lines_give_the_primary_outcome_with_its_interval(tmp_path):
         "difference +10.0 points [+8.0, +12.0], 2 seeds",
         "digits, path at step 120: digits named on held-out images, faithful 25.0% against direct_patch 50.0%, "
         "difference -25.0 points [-35.0, -15.0], 2 seeds",
+        "names, streams at step 6: names recalled over all distances, hybrid 75.0% against single 50.0%, "
+        "difference +25.0 points [+12.5, +37.5], 2 seeds",
         "structure, flops: held-out loss in nats a token, hybrid at step 200 0.750 against dense at step 76 1.000, "
         "difference -0.250 [-0.300, -0.200], 2 seeds: pays",
     ]

@@ -103,7 +103,7 @@ def test_recipes_that_differ_in_the_curve_alone_share_one_training():
 
 def test_manifest_names_every_role_of_every_run():
     entries = plan().manifest()
-    roles = {role for role, (stage, _) in ROLES.items() if stage not in ("expressions", "vision", "loss", "costs")}
+    roles = {role for role, (stage, _) in ROLES.items() if stage not in ("expressions", "vision", "loss", "costs", "recall")}
     assert len(entries) == 2 * 2 * len(roles)
     assert {entry["role"] for entry in entries} == roles
     before = [entry["path"] for entry in entries if entry["role"] == "before"]
@@ -195,6 +195,36 @@ def test_another_pretraining_is_another_vision_job_from_its_checkpoint_alone():
 def test_its_manifest_names_its_own_results_alone():
     entries = [entry for entry in with_vision({"vision": {"start": "selected"}}).manifest() if entry["study"] == "digits"]
     assert {entry["role"] for entry in entries} == {"vision_predictions", "vision_receipt"}
+    assert len(entries) == 2 * 2 * 2
+
+
+NAMES = studies.RECALL | {"seeds": [42, 7]}
+
+
+def with_recall(main=None, names=studies.NAMES):
+    recipes = {"main": main or {}, "names": (main or {}) | {"recall": names}}
+    return Plan(load(BASE | {"recipes": recipes, "studies": BASE["studies"] | {"names": NAMES}}))
+
+
+def test_a_recall_study_is_one_job_an_arm_and_seed_beside_the_others():
+    before, after = plan(), with_recall()
+    assert set(slices(before).items()) < set(slices(after).items())
+    added = [job for job in after.jobs.values() if job.id not in before.jobs]
+    assert sorted((job.id.stage, job.id.seed) for job in added) == [("recall", 7), ("recall", 7), ("recall", 42), ("recall", 42)]
+    assert all(job.sources == {} for job in added)
+    assert after.mutation() == before.mutation()
+
+
+def test_only_model_and_texts_make_another_recall_job():
+    one = {job.id for job in with_recall().stage("recall")}
+    assert {job.id for job in with_recall({"pretraining": {"lr": 1.0e-3}, "rl": {"lr": 1.0}}).stage("recall")} == one
+    for other in (with_recall({"model": {"norm_epsilon": 1.0e-4}}), with_recall(names=studies.NAMES | {"lr": 1.0e-3})):
+        assert not {job.id for job in other.stage("recall")} & one
+
+
+def test_its_manifest_names_what_was_recalled():
+    entries = [entry for entry in with_recall().manifest() if entry["study"] == "names"]
+    assert {entry["role"] for entry in entries} == {"recall_predictions", "recall_receipt"}
     assert len(entries) == 2 * 2 * 2
 
 

@@ -10,11 +10,14 @@ PAGE = {"render_report": 1}
 REPORT = {"draw_figures": 1, **PAGE}
 CLAIMS = {"compare_claims": 1, **REPORT}
 RL_TABLES = {"analyse_studies": 1, **CLAIMS}
-TABLES = {"analyse_expressions": 1, "analyse_vision": 1, "analyse_architecture": 1, **RL_TABLES}
+OTHERS = {"analyse_expressions": 1, "analyse_vision": 1, "analyse_recall": 1, "analyse_architecture": 1}
+TABLES = {**OTHERS, **RL_TABLES}
 RL_AGGREGATES = {"audit_rewards": 1, **RL_TABLES}
-AGGREGATES = {"analyse_expressions": 1, "analyse_vision": 1, "analyse_architecture": 1, **RL_AGGREGATES}
+AGGREGATES = {**OTHERS, **RL_AGGREGATES}
 EXPRESSIONS = {"train_expressions": 2, "analyse_expressions": 1, **RL_TABLES}
 VISION = {"train_vision": 2, "analyse_vision": 1, **RL_TABLES}
+NAMES = {"analyse_recall": 1, **REPORT}
+RECALL = {"train_recall": 2, "analyse_recall": 1, **RL_TABLES}
 STRUCTURES = {"analyse_architecture": 1, **REPORT}
 COSTS = {"measure_costs": 2, "analyse_architecture": 1, **RL_TABLES}
 LOSS = {"measure_loss": 2, "analyse_architecture": 1, **RL_TABLES}
@@ -65,7 +68,7 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
     [
         ("glint/tasks/corpus.py", {"score_mutants": 1, **EXPRESSIONS, **COSTS, **CORPUS}),
         ("glint/train/pretrain.py", {**EXPRESSIONS, **COSTS, **PRETRAINING}),
-        ("glint/model/decoder.py", {**EXPRESSIONS, **COSTS, **PRETRAINING}),
+        ("glint/model/decoder.py", {**EXPRESSIONS, **RECALL, **COSTS, **PRETRAINING}),
         ("glint/evaluate.py", EVALUATION),
         ("glint/config/evaluation.py", {**AGGREGATES, **EVALUATION}),
         ("glint/selection.py", SELECTION),
@@ -77,10 +80,13 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/tasks/digits.py", VISION),
         ("glint/model/vision.py", VISION),
         ("glint/analysis/vision.py", {"analyse_vision": 1, **CLAIMS}),
+        ("glint/tasks/recall.py", RECALL),
+        ("glint/train/recall.py", RECALL),
+        ("glint/analysis/recall.py", NAMES),
         ("glint/heldout.py", LOSS),
         ("glint/costs.py", COSTS),
         ("glint/analysis/architecture.py", STRUCTURES),
-        ("glint/analysis/paired.py", {"analyse_expressions": 1, "analyse_vision": 1, "analyse_architecture": 1, **CLAIMS}),
+        ("glint/analysis/paired.py", {**OTHERS, **CLAIMS}),
         ("glint/analysis/__init__.py", TABLES),
         ("glint/config/study.py", AGGREGATES),
         ("workflow/pipeline/plan.py", AGGREGATES),

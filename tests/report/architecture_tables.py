@@ -8,9 +8,10 @@ import pandas as pd
 from scipy import stats
 
 from glint.analysis import architecture as analysis
+from glint.analysis import recall as recall_analysis
 from glint.analysis.paired import Row
 from glint.config.tree import Config
-from glint.statistics.intervals import OVER_SEEDS
+from glint.statistics.intervals import OVER_SEEDS, TEXTS_TOO
 from tests.report import synthetic
 from tests.report.synthetic import FAMILIES
 
@@ -186,36 +187,36 @@ def recall_contrast_rows(study, arms, missing):
                 **paired(ours, theirs),
             }
             yield row
-            yield row | {"low": row["low"] - 0.01, "high": row["high"] + 0.01, "method": "crossed bootstrap: seeds x texts"}
+            yield row | {"low": row["low"] - 0.01, "high": row["high"] + 0.01, "method": TEXTS_TOO}
 
 
-COLUMNS = analysis.COLUMNS | {
-    "recall": ["study", "arm", "seed", "status", "step", "distance", "right", "of", "chance", "log_prob"],
-    "recall_contrasts": [
-        *("study", "contrast", "arm", "against", "step", "distance", "arm_mean", "against_mean", "estimate", "low", "high"),
-        *("n_seeds", "n_texts", "p", "p_floor", "seeds_won", "method", "arm_parameters", "against_parameters"),
-    ],
+COLUMNS = analysis.COLUMNS | recall_analysis.COLUMNS
+RECIPE = {
+    "model": {"context": 640},
+    "recall": {
+        **{"distances": DISTANCES, "questions": 24, "unasked": 2, "letters": 2, "nearest": 4, "held_out": 64},
+        **{"stages": [{"length": 640, "batch": 8, "steps": STEPS[-1]}], "checkpoints": [0, STEPS[-1]]},
+    },
 }
+"""Recipe of the recall studies."""
 
 
-def config(*studies):
-    """Return the config of the synthetic run with `studies` added, whose arms are those of the tables."""
+def config(architecture=("architecture",), recall=("recall",)):
+    """Return the config of the synthetic run with the named studies added, whose arms are those of the tables."""
     plan = json.loads(synthetic.config().model_dump_json())
     arms = {arm: {"model": {"heads": heads}} if heads != 6 else {} for arm, heads in zip(ARMS, (6, 1, 2, 3, 4, 8, 12), strict=True)}
+    others = [arm for arm in ARMS if arm != "hybrid"]
     contrasts = {
         label: {"arm": arm, "against": "hybrid", "steps": [ours], "against_steps": [theirs]}
-        for arm in ARMS
-        if arm != "hybrid"
+        for arm in others
         for label, (ours, theirs) in step_pairs(arm).items()
     }
-    study = {
-        "question": "Which structure pays?",
-        "kind": "architecture",
-        "arms": arms,
-        "seeds": SEEDS,
-        "analysis": {"contrasts": contrasts},
-    }
-    plan["studies"] |= dict.fromkeys(studies, study)
+    study = {"question": "Which structure pays?", "kind": "architecture", "arms": arms, "seeds": SEEDS}
+    plan["studies"] |= dict.fromkeys(architecture, study | {"analysis": {"contrasts": contrasts}})
+    contrasts = {f"{arm}_recalls": {"arm": arm, "against": "hybrid", "steps": [STEPS[-1]]} for arm in others}
+    study |= {"question": "Which structure recalls?", "kind": "recall", "recipe": "names"}
+    plan["recipes"]["names"] = RECIPE
+    plan["studies"] |= dict.fromkeys(recall, study | {"analysis": {"contrasts": contrasts}})
     return Config.model_validate_json(json.dumps(plan))
 
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from glint.analysis import analyse, architecture, expressions, vision
+from glint.analysis import analyse, architecture, expressions, recall, vision
 from glint.audit import audit
 from glint.manifest import Manifest
 from glint.replication import compare
 from glint.report.figures import draw
 from glint.report.page import render
-from tests.report import architecture_tables, synthetic
+from tests.report import synthetic
 
 CLAIMS = Path(__file__).parents[2] / "config" / "claims.yaml"
 MUTATION = "family,mutants,killed,rewarded,survivors\nincrement,13,13,1,\neven,17,17,2,\n"
@@ -23,7 +23,7 @@ def analysed(tmp_path_factory):
     analyse(synthetic.config(), manifest, root / "report")
     expressions.analyse(synthetic.config(), Manifest.load(manifest), root / "report")
     vision.analyse(synthetic.config(), Manifest.load(manifest), root / "report")
-    architecture_tables.write(root / "report", architecture=(), recall=())
+    recall.analyse(synthetic.config(), Manifest.load(manifest), root / "report")
     architecture.analyse(synthetic.config(), Manifest.load(manifest), root / "report")
     audit(synthetic.config(), Manifest.load(manifest), root / "report/honesty.csv")
     (root / "report/mutation.csv").write_text(MUTATION)

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glint.analysis import OUTPUTS, analyse, expressions, vision
+from glint.analysis import OUTPUTS, analyse, architecture, expressions, recall, vision
 from glint.statistics.intervals import FAMILIES_TOO, TASKS_WITHIN_FAMILIES
 from glint.statistics.significance import holm, mcnemar
-from tests.report import architecture_tables, synthetic
+from tests.report import synthetic
 
 
 def table(root, name):
@@ -44,7 +44,7 @@ def targets_pass_rate(root, arm, seed, **values):
 def test_every_output_is_written(analysed):
     assert {path.name for path in (analysed / "report").iterdir()} == {
         *OUTPUTS,
-        *(f"{name}.csv" for name in (*expressions.COLUMNS, *vision.COLUMNS, *architecture_tables.COLUMNS)),
+        *(f"{name}.csv" for name in (*expressions.COLUMNS, *vision.COLUMNS, *recall.COLUMNS, *architecture.COLUMNS)),
         "vision_images.json",
         "honesty.csv",
         "mutation.csv",

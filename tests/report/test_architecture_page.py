@@ -49,17 +49,17 @@ def page(folder, config):
     return (folder / "report.html").read_text()
 
 
-def section(folder, *studies):
+def section(folder, **studies):
     """Return the section of the page, without its pictures."""
-    text = page(folder, architecture_tables.config(*studies))
+    text = page(folder, architecture_tables.config(**studies))
     Outline(text)  # every element closes
     found = re.findall(r'<section id="architecture">.*?</section>', text, re.DOTALL)
     assert len(found) == 1
     return re.sub(r"<svg.*?</svg>", "", found[0], flags=re.DOTALL)
 
 
-def words(folder, *studies):
-    return Outline(section(folder, *studies)).text
+def words(folder, **studies):
+    return Outline(section(folder, **studies)).text
 
 
 def edit(folder, name, change):
@@ -69,7 +69,7 @@ def edit(folder, name, change):
 
 @pytest.fixture(scope="module")
 def shown(folder):
-    return section(folder, "architecture", "recall")
+    return section(folder)
 
 
 def comparisons(folder):
@@ -100,7 +100,7 @@ def test_each_comparison_stands_under_its_verdict_with_its_interval(shown, folde
 
 def test_a_verdict_that_no_comparison_has_says_none(copy):
     edit(copy, "architecture_contrasts", lambda table: table.assign(verdict="undecided"))
-    text = words(copy, "architecture", "recall")
+    text = words(copy)
     assert re.search(r"Pays\s+none\s+Costs\s+none\s+Cannot be decided\s+dense", text)
     assert "0 comparisons pay, 0 cost and 10 cannot be decided" in text
 
@@ -110,7 +110,7 @@ def test_the_words_count_comparisons_seeds_and_what_holm_leaves(shown, copy):
     assert "Comparisons: 10, each over 4 to 5 training seeds" in text
     assert "it lies below 5 % in 0 of the 10, and a sign-flip test over so few seeds cannot give a p below 0.0625" in text
     edit(copy, "architecture_contrasts", lambda table: table.assign(p_holm=table["p_holm"].where(table["arm"] != "kda", 0.01)))
-    assert "in 2 of the 10" in words(copy, "architecture", "recall")
+    assert "in 2 of the 10" in words(copy)
 
 
 def test_an_arm_of_another_size_is_marked(shown):
@@ -122,7 +122,7 @@ def test_the_gain_by_rl_is_that_of_the_arm_of_the_same_name(shown, copy):
     assert "gain by RL" not in shown
     for name in COLUMNS:
         (copy / f"{name}.csv").write_text((copy / f"{name}.csv").read_text().replace("hybrid", "published"))
-    plan = architecture_tables.config("architecture", "recall").model_dump_json().replace('"hybrid"', '"published"')
+    plan = architecture_tables.config().model_dump_json().replace('"hybrid"', '"published"')
     found = page(copy, type(synthetic.config()).model_validate_json(plan))
     gain = results(copy).estimate("targets", "greedy_pass1", "gain", arm="published")["estimate"]
     assert found.count('data-label="gain by RL"') == len(ARMS)
@@ -169,7 +169,7 @@ def test_a_run_without_such_a_study_has_no_such_section(reported):
 @pytest.mark.parametrize(("kind", "other"), [("architecture", "recall"), ("recall", "architecture")])
 def test_one_kind_is_enough(copy, kind, other):
     architecture_tables.write(copy, **{other: ()})
-    text = words(copy, kind)
+    text = words(copy, **{other: ()})
     assert f"Study {kind}" in text
     assert f"Study {other}" not in text
     assert ("Share of names recalled" in text) == (kind == "recall")
@@ -180,7 +180,7 @@ def test_one_kind_is_enough(copy, kind, other):
 
 def test_two_studies_of_a_kind_stand_one_after_the_other(copy):
     architecture_tables.write(copy, architecture=("first", "second"), recall=("third", "fourth"))
-    text = words(copy, "first", "second", "third", "fourth")
+    text = words(copy, architecture=("first", "second"), recall=("third", "fourth"))
     places = [text.index(f"Study {name}") for name in ("first", "second", "third", "fourth")]
     assert places == sorted(places)
     assert text.count("Every comparison over all sources") == 1
@@ -194,24 +194,24 @@ def test_an_arm_without_costs_leaves_its_cells_empty(copy):
     table = architecture.costs(results(copy), "architecture", STEPS[-1])
     assert {row[0]: row[3:] for row in table.rows}["kda"] == ("", "", "", "")
     assert "arm kda" not in FIGURES["costs"](results(copy))
-    assert "nan" not in words(copy, "architecture", "recall")
+    assert "nan" not in words(copy)
 
 
 def test_an_arm_that_no_table_holds_is_not_spoken_of(copy):
     architecture_tables.write(copy, arms=("hybrid", "kda"))
-    assert "dense" not in words(copy, "architecture", "recall")
+    assert "dense" not in words(copy)
     assert "arm dense" not in FIGURES["losses"](results(copy))
 
 
 def test_a_missing_seed_is_named_and_counted(folder):
-    text = Outline(page(folder, architecture_tables.config("architecture", "recall"))).text
+    text = Outline(page(folder, architecture_tables.config())).text
     assert "architecture/streams seed 46, recall/streams seed 46." in text
     assert {row[0]: row[2] for row in architecture.outcomes(results(folder), "architecture", "greedy_pass1").rows}["streams"] == "4"
 
 
 def test_one_seed_has_no_interval_and_decides_nothing(copy):
     architecture_tables.write(copy, missing=[(arm, seed) for arm in ARMS for seed in (43, 44, 45, 46)])
-    text = words(copy, "architecture", "recall")
+    text = words(copy)
     assert "nats a token, no interval, Holm’s p 1, 1 seed" in text
     assert "each over 1 training seed, and" in text
     assert not re.search(r"\bnan\b", text)

@@ -14,10 +14,10 @@ def text(config: Config, reports: Path) -> str:
     """Return a line an arm (rl) or comparison (other kinds) with its primary outcome, and the report's path; empty without the report."""
     if not (reports / "report.html").exists():
         return ""
-    names = ("estimates", "contrasts", "vision_contrasts", "architecture_contrasts")
-    estimates, contrasts, vision, architecture = (_rows(reports / f"{name}.csv") for name in names)
+    names = ("estimates", "contrasts", "vision_contrasts", "recall_contrasts", "architecture_contrasts")
+    estimates, contrasts, vision, recall, architecture = (_rows(reports / f"{name}.csv") for name in names)
     arms = (line for study in config.rl_studies() for line in _arms(config, study, estimates))
-    lines = [*arms, *_contrasts(contrasts), *_vision(vision), *_architecture(architecture)]
+    lines = [*arms, *_contrasts(contrasts), *_vision(vision), *_recall(recall), *_architecture(architecture)]
     return "\n".join([*lines, f"Report: {reports / 'report.html'}"])
 
 
@@ -40,6 +40,15 @@ def _vision(rows: list[dict[str, str]]) -> Iterator[str]:
     for row in (row for row in rows if row["metric"] == "accuracy" and row["method"].endswith("seeds x images")):
         yield (
             f"{row['study']}, {row['contrast']} at step {row['step']}: digits named on held-out images, {row['arm']} "
+            f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
+            f"difference {_interval(row)}"
+        )
+
+
+def _recall(rows: list[dict[str, str]]) -> Iterator[str]:
+    for row in (row for row in rows if row["distance"] == "all" and row["method"].endswith("seeds x texts")):
+        yield (
+            f"{row['study']}, {row['contrast']} at step {row['step']}: names recalled over all distances, {row['arm']} "
             f"{_share(row, column='arm_mean')} against {row['against']} {_share(row, column='against_mean')}, "
             f"difference {_interval(row)}"
         )
