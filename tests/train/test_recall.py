@@ -117,6 +117,35 @@ def test_answers_stand_where_their_bytes_are_predicted(dtype, lengths):
         assert content[answer - 2 : answer - 1] == b"?"
 
 
+def test_a_step_lowers_the_loss_of_all_bytes_and_that_of_the_answers_by_its_weight():
+    """Against the losses of one text after another, and the norm of their gradient."""
+    trainer = RecallTrainer(job(answer_weight=3.0, warmup=4))
+    losses, answers = [], []
+    for text in training_batch(trainer.job.recall, 1, 0):
+        ids = torch.tensor([BOS, *(CONTROL_IDS + byte for byte in text.content)])
+        log_probs_TV = torch.log_softmax(trainer.model.logits(trainer.model(ids[:-1], Layout((48,))).final_ND), -1)
+        losses += [-log_probs_TV[place, ids[place + 1]] for place in range(48)]
+        answers += [losses[place - 48] for question in text.questions for place in (question.answer, question.answer + 1)]
+    loss, answer_loss = torch.stack(losses).mean(), torch.stack(answers).mean()
+    gradients = torch.autograd.grad(loss + 3 * answer_loss, list(trainer.model.parameters()))
+    trainer.advance()
+    norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    found = [trainer.metrics[0][name] for name in ("loss", "answer_loss", "grad_norm")]
+    assert found == pytest.approx([loss.item(), answer_loss.item(), norm.item()], rel=1e-4)
+    assert [group["lr"] for group in trainer.optimiser.param_groups] == [trainer.job.recall.lr / 4] * len(trainer.optimiser.param_groups)
+
+
+def test_indexers_and_the_bias_of_a_router_learn_too():
+    """No weight decays here, so what changes has been taught."""
+    model = ModelRecipe(**MINI.model_dump() | {"linear": "none", "sparse": "indexed", "router": "sigmoid"})
+    trainer = RecallTrainer(job(model=model, weight_decay=0.0))
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    trainer.advance()
+    changed = {name for name, tensor in trainer.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed >= {f"blocks.0.{name}" for name in ("router_bias", "index_query", "index_key", "index_weight")}
+    assert trainer.metrics[0]["divergence"] > 0
+
+
 def test_a_name_right_behind_its_statement_is_learned(taught):
     """Whoever knows that small letters come, and not which, has a log-probability of -2 ln 26, and one right answer in 676."""
     rows = pd.DataFrame(taught.score(held_out(taught.job.recall)))
