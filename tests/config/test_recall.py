@@ -40,7 +40,11 @@ def stages(*lengths):
         (f"{RECIPE}.stages", stages(15, 96), ["nearest 4 must lie between the 3 bytes of a name", "in a text of 15 bytes, 3"]),
         (f"{RECIPE}.stages", [], [f"{RECIPE}.stages should have at least 1 item"]),
         (f"{RECIPE}.stages", [{"lenght": 48}], [f"key {RECIPE}.stages[0].lenght is unknown", "did you mean length?"]),
-        (f"{RECIPE}.stages", stages(48, 193), ["studies.names.arms.hybrid: a text of recall.stages has 193 bytes, but model.context is 192"]),
+        (
+            f"{RECIPE}.stages",
+            stages(48, 193),
+            ["names.arms.hybrid: a text of recall.stages has 193 bytes, but model.context is 192"],
+        ),
         (f"{RECIPE}.stages", stages(193, 96), ["a text of recall.stages has 193 bytes, but model.context is 192"]),
         (f"{RECIPE}.checkpoints", [0, 4, 4, 6], ["checkpoints [0, 4, 4, 6] must ascend"]),
         (f"{RECIPE}.checkpoints", [4, 6], ["checkpoints [4, 6] must begin with 0 and end with the last step, 6"]),
@@ -50,8 +54,16 @@ def stages(*lengths):
         ("studies.names.analysis.contrasts", {}, ["analysis.contrasts is empty: a study of kind recall says which arms it compares"]),
         ("studies.names.analysis.metric", "cases", ["metric means nothing in a study of kind recall"]),
         ("studies.names.split", "dev", ["split means nothing in a study of kind recall"]),
-        ("studies.names.arms.lr", {"rl": {"lr": 1.0}}, ["arms.lr changes rl, but the arms of a study of kind recall differ in their model"]),
-        ("studies.names.arms.near", {"recall": {"nearest": 5}}, ["key studies.names.arms.near.recall is unknown", "allowed: corpus, model"]),
+        (
+            "studies.names.arms.lr",
+            {"rl": {"lr": 1.0}},
+            ["arms.lr changes rl, but the arms of a study of kind recall differ in their"],
+        ),
+        (
+            "studies.names.arms.near",
+            {"recall": {"nearest": 5}},
+            ["studies.names.arms.near.recall is unknown", "allowed: corpus, model"],
+        ),
     ],
     ids=lambda part: None if isinstance(part, list) else str(part)[:60],
 )

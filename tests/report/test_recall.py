@@ -1,7 +1,5 @@
 """The tables of the recall studies, against made-up predictions averaged plainly."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
