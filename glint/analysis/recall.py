@@ -77,8 +77,7 @@ def analyse(config: Config, manifest: Manifest, out: Path) -> None:
         rows["recall"] += [{"study": name} | row for run in runs.values() for row in seed_rows(run, study)]
         rows["recall_contrasts"] += [{"study": name} | row for row in contrast_rows(runs, name, study)]
     for table, columns in COLUMNS.items():
-        whole = WHOLE if table == "recall_contrasts" else (*WHOLE, "distance")  # there it may be `all`
-        write_text(out / f"{table}.csv", csv_text(rows[table], columns, whole))
+        write_text(out / f"{table}.csv", csv_text(rows[table], columns, WHOLE))
 
 
 def _read(manifest: Manifest, name: str, arm: str, study: Study) -> ArmRun:

@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from glint.config.errors import ConfigError
 from glint.config.load import load
 from glint.config.recall import RecallJob, RecallRecipe
-from glint.config.tree import resolve
-from tests.config.test_load import GOOD, changed
+from glint.config.tree import Config, resolve
+from tests.config.test_load import GOOD, changed, outcome, paths, trees
 from tests.studies import NAMES, RECALL
 
 WITH_RECALL: dict[str, Any] = GOOD | {
@@ -74,6 +76,16 @@ def test_a_bad_recall_study_is_one_sentence(path, value, parts):
     assert "\n" not in str(caught.value)
     for part in parts:
         assert part in str(caught.value)
+
+
+@settings(max_examples=250, deadline=None)
+@given(data=st.data())
+def test_any_value_at_any_key_is_valid_or_one_sentence(data):
+    keys = sorted(
+        {*paths({"studies": {"names": RECALL}}), *paths({"recipes": {"names": {"recall": RecallRecipe().model_dump(mode="json")}}})}
+    )
+    said = outcome(changed(data.draw(st.sampled_from(keys)), data.draw(trees), WITH_RECALL))
+    assert isinstance(said, Config) or "\n" not in said
 
 
 def test_every_arm_must_hold_the_longest_text():
