@@ -36,7 +36,7 @@ class RecallRecipe(Strict):
     """Bytes from a name's letters in the statement to the same letters in the answer, in the texts on which checkpoints are scored."""
     questions: Positive = 24
     """Names asked in a scored text, at every distance equally many; in a training text at most so many, at any distance."""
-    unasked: Natural = 2
+    unasked: Natural = 0
     """Names stated in a scored text and never asked; in a training text at most so many."""
     letters: int = Field(default=2, gt=0, le=8)
     """Letters of a name behind its initial, each drawn from all 26: the answer."""
@@ -44,14 +44,14 @@ class RecallRecipe(Strict):
     """Shortest distance in a training text; there they are drawn log-uniformly, up to the longest of `distances` that the text can hold."""
     stages: tuple[StageRecipe, ...] = Field(
         default=(
-            StageRecipe(length=64, batch=16, steps=600),
-            StageRecipe(length=160, batch=12, steps=100),
-            StageRecipe(length=640, batch=8, steps=120),
+            StageRecipe(length=64, batch=16, steps=900),
+            StageRecipe(length=160, batch=12, steps=150),
+            StageRecipe(length=640, batch=8, steps=180),
         ),
         min_length=1,
     )
     """Training, one length after another; scored texts have the last one."""
-    lr: Rate = 3.0e-3
+    lr: Rate = 2.0e-3
     """Learning rate."""
     warmup: Natural = 50
     """Steps over which the learning rate rises to it."""
@@ -65,7 +65,7 @@ class RecallRecipe(Strict):
     """Weight of the answers' mean loss, beside the mean loss of all bytes at weight 1."""
     held_out: Positive = 40
     """Texts on which a checkpoint is scored."""
-    checkpoints: tuple[Natural, ...] = Field(default=(0, 600, 700, 820), min_length=2)
+    checkpoints: tuple[Natural, ...] = Field(default=(0, 900, 1050, 1230), min_length=2)
     """Steps at which the model is scored: before the first, after the last, and between."""
     evaluation_seed: Seed = 20264
     """Seed of the scored texts: all training seeds and arms meet the same ones."""

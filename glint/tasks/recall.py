@@ -3,8 +3,9 @@
     we see Kem and they. Tob had a long?Kem day by the?Tob
 
 A name is a capital, its initial, and some small letters, each drawn from all 26. `?` and the initial ask, the other letters are the
-answer. The initials of a text differ, so that every question has one answer; the letters of a name say nothing of each other, nor of
-another name's. A distance is the number of bytes from a letter in the statement to the same letter in the answer.
+answer: small, so that they do not stand out from the words, and only their place behind the initial tells them. The initials of a text
+differ, so that every question has one answer; the letters of a name say nothing of each other, nor of another name's. A distance is the
+number of bytes from a letter in the statement to the same letter in the answer.
 """
 
 from bisect import bisect_right
