@@ -33,25 +33,32 @@ def planned(results: Results, study: str) -> pd.DataFrame:
 
 
 def verdicts(results: Results, study: str) -> list[tuple[str, str]]:
-    """Return, a planned comparison, the two arms, and in words how they differ over all distances and at which one recalls more."""
+    """Return, a planned comparison, the two arms, and in words how they differ over all distances and at which one recalls more.
+
+    An arm recalls more where both intervals say so: with few seeds the one that draws texts too is short (docs/statistics.md).
+    """
     return [(str(pair), _found(own)) for pair, own in planned(results, study).groupby("pair", sort=False)]
 
 
 def _found(rows: pd.DataFrame) -> str:
-    """Return the difference over all distances, those at which each arm is better by its interval, and those that decide nothing."""
+    """Return the difference over all distances, those at which each arm is better by both intervals, and those that decide nothing."""
     whole_text, each = rows[rows["distance"] == ALL], rows[rows["distance"] != ALL]
     arm, against = rows[["arm", "against"]].iloc[0]
     parts = [f"over all distances {_difference(row)}, {seeds(row['n_seeds'])}" for row in whole_text.to_dict("records")]
-    for name, won in ((arm, each[each["low"] > 0]), (against, each[each["high"] < 0])):
+    above = (each["low"] > 0) & (each["seeds_low"] > 0)
+    below = (each["high"] < 0) & (each["seeds_high"] < 0)
+    for name, won in ((arm, each[above]), (against, each[below])):
         if len(won):
             widest = won.sort_values("estimate", key=abs).iloc[-1]
             parts.append(f"{name} recalls more at {_distances(won)} tokens (widest: {_difference(widest)} at {_distance(widest)})")
-    undecided = each[~((each["low"] > 0) | (each["high"] < 0))]
+    undecided = each[~(above | below)]
     return "; ".join([*parts, *([f"undecided at {_distances(undecided)} tokens"] if len(undecided) else [])])
 
 
 def _difference(row: Any) -> str:
-    return f"{points(row['estimate'])} {interval(row['low'], row['high'], signed=True)}"
+    """Return a difference with both intervals, seeds and texts, then seeds; of one seed there is none."""
+    both, seeds_alone = (interval(row[f"{which}low"], row[f"{which}high"], signed=True) for which in ("", "seeds_"))
+    return f"{points(row['estimate'])} {both}" + ("" if both == seeds_alone else f" and {seeds_alone}")
 
 
 def _distances(rows: pd.DataFrame) -> str:

@@ -104,6 +104,16 @@ def test_coverage_in_simulation(seeds, expected):
     assert coverage(seeds, rng(seeds)) == pytest.approx(expected, abs=3 * np.sqrt(expected * (1 - expected) / 2000))
 
 
+def test_where_seeds_differ_more_than_items_few_of_them_need_students_interval():
+    """As in recall studies. The tolerances are three standard errors of 600 runs."""
+    generator, hits = rng(11), np.zeros(2)
+    for _ in range(600):
+        values_ST = generator.normal(0, 0.1, (5, 1)) + generator.normal(0, 0.05, (1, 40)) + generator.normal(0, 0.15, (5, 40))
+        crossed = crossed_bootstrap(values_ST, np.zeros(40, dtype=str), generator, resamples=400)
+        hits += [interval.low <= 0 <= interval.high for interval in (crossed, student(values_ST.mean(axis=1)))]
+    assert hits / 600 == pytest.approx([0.88, 0.95], abs=0.04)
+
+
 def test_a_bootstrap_that_pools_seeds_and_tasks_covers_far_less():
     generator, hits = rng(4), 0
     for _ in range(200):

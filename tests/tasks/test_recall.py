@@ -140,3 +140,22 @@ def test_every_recipe_that_is_accepted_finds_room_for_its_names(letters, beyond,
         for text in training_batch(plan, seed, step):
             assert len(text.content) == length
             assert check(text, letters) >= len(text.questions) >= 1
+
+
+def test_order_alone_is_worth_what_the_statistics_say():
+    """In the default recipe's texts: the name stated last and not asked yet, against a guess; and the first at the longest distance."""
+    last: dict[int, list[bool]] = {}
+    chance: dict[int, list[float]] = {}
+    for text in held_out(RecallRecipe()):
+        waiting = sorted(question.answer - question.distance for question in text.questions)
+        for question in text.questions:
+            stated = question.answer - question.distance
+            open_ = [place for place in waiting if place < question.answer]
+            last.setdefault(question.distance, []).append(stated == open_[-1])
+            chance.setdefault(question.distance, []).append(1 / question.candidates)
+            assert len(open_) == question.candidates
+            assert question.distance < 512 or stated == open_[0]
+            waiting.remove(stated)
+    shares = [[round(100 * sum(found[distance]) / len(found[distance])) for distance in (16, 128)] for found in (last, chance)]
+    assert shares == [[60, 12], [17, 16]]
+    assert [round(100 * sum(map(sum, found.values())) / 960) for found in (last, chance)] == [28, 21]
