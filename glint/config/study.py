@@ -174,6 +174,21 @@ class Study(Strict):
         return self
 
     @model_validator(mode="after")
+    def _compared_once(self) -> Self:
+        """Refuse a comparison that is planned twice, either way round: it would count twice in Holm's correction and in every table."""
+        seen: dict[frozenset[tuple[str, int]], str] = {}
+        for name, contrast in self.analysis.contrasts.items():
+            for step, against_step in contrast.pairs:
+                pair = frozenset({(contrast.arm, step), (contrast.against, against_step)})
+                if pair in seen:
+                    raise ValueError(
+                        f"analysis.contrasts.{name} compares arm {contrast.arm} at step {step} with arm {contrast.against} at step "
+                        f"{against_step}, as analysis.contrasts.{seen[pair]} does already; ask once"
+                    )
+                seen[pair] = name
+        return self
+
+    @model_validator(mode="after")
     def _plan_suits_the_kind(self) -> Self:
         """Refuse what the study's kind would not read, so that nobody believes that it counts."""
         if self.kind == "rl":

@@ -59,6 +59,21 @@ def test_an_arm_that_names_a_preset_says_why_it_changes_several_values():
         (f"{FLOPS}.steps", [161], ["studies.structure.analysis.contrasts.flops.steps [161] lie beyond the last step of pretraining, 160"]),
         (f"{FLOPS}.against_steps", [400], ["contrasts.flops.against_steps [400] lie beyond the last step of pretraining, 160"]),
         ("studies.structure.arms.lr", {"pretraining": {"lr": 1.0}}, ["arms.lr changes pretraining, but the arms", "their model alone"]),
+        (
+            f"{FLOPS}.steps",
+            [160, 160],
+            ["contrasts.flops: against_steps [63] must name one step for each of the steps [160, 160]"],
+        ),
+        (
+            "studies.structure.analysis.contrasts.again",
+            {"arm": "single", "against": "hybrid", "steps": [160]},
+            ["contrasts.again compares arm single at step 160 with arm hybrid at step 160, as analysis.contrasts.streams does already"],
+        ),
+        (
+            "studies.structure.analysis.contrasts.streams.steps",
+            [160, 160],
+            ["contrasts.streams compares arm hybrid at step 160 with arm single at step 160, as analysis.contrasts.streams does already"],
+        ),
         ("studies.structure.split", "dev", ["split means nothing in a study of kind architecture"]),
         ("studies.structure.analysis.contrasts", {}, ["analysis.contrasts is empty: a study of kind architecture says"]),
         ("recipes.main.costs", {"contexts": [128]}, ["recipes.main.costs.contexts should have at least 2 items"]),
