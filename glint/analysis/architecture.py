@@ -188,8 +188,11 @@ def _compared(arm: ArmRun, against: ArmRun, name: str, study: Study, what: tuple
 def verdict(outcome: str, low: float, high: float) -> str:
     """Return `pays` where the interval of `outcome`, arm less against, holds only what is better, `costs` where only what is worse.
 
-    Otherwise `undecided`, also without an interval (one seed).
+    Otherwise `undecided`, also without an interval (one seed) and where it has no width: of dev tasks a few seeds easily solve equally
+    many more, and a spread that was not seen may be there.
     """
+    if low == high:
+        return "undecided"
     low, high = (low, high) if BETTER[outcome] > 0 else (-high, -low)
     return "pays" if low > 0 else "costs" if high < 0 else "undecided"
 

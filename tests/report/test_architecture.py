@@ -70,6 +70,7 @@ def test_less_loss_pays_and_the_verdict_depends_on_the_budget(run):
         ("dev", 1, 2, "pays"),
         ("dev", -2, -1, "costs"),
         ("dev", 0, 1, "undecided"),
+        ("dev", 2, 2, "undecided"),
         ("dev", np.nan, np.nan, "undecided"),
     ],
 )
