@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from glint.config.heldout import ALL
+from glint.config.tree import Config, resolve
 from glint.report.results import Results
 from glint.report.tables import Table
 from glint.report.wording import interval, nats, nats_interval, p_value, points, share, tera, whole
@@ -101,15 +102,22 @@ def totals(results: Results, study: str, confidence: float) -> dict[str, Any]:
     }
 
 
-def rewarded(results: Results, study: str) -> list[str]:
-    """Return the arms of the front rl study that have the name of an arm of this study: the same model, taught by RL."""
-    return [arm for arm in results.arms if arm in set(results.of_study("architecture_arms", study)["arm"])]
+def rewarded(config: Config, results: Results, study: str) -> list[str]:
+    """Return the arms of the front rl study that are, by name and pretraining, arms of this study: the same model, taught by RL."""
+    names = set(results.of_study("architecture_arms", study)["arm"])
+    return [arm for arm in results.arms if arm in names and _pretraining(config, results.study, arm) == _pretraining(config, study, arm)]
 
 
-def outcomes(results: Results, study: str, metric: str) -> Table:
-    """Return each arm's sizes, held-out loss and dev pass rate at the end, and the gain by RL of the models that the front study has."""
+def _pretraining(config: Config, study: str, arm: str) -> tuple[Any, ...]:
+    """Return what decides how the model of an arm is pretrained."""
+    recipe = resolve(config, study, arm)
+    return recipe.model, recipe.corpus, recipe.pretraining
+
+
+def outcomes(results: Results, study: str, metric: str, taught: list[str]) -> Table:
+    """Return each arm's sizes, held-out loss and dev pass rate at the end, and the gain by RL of the arms that are `taught` so."""
     table = results.of_study("architecture_arms", study)
-    gains = {arm: results.estimate("targets", metric, "gain", arm=arm) for arm in rewarded(results, study)}
+    gains = {arm: results.estimate("targets", metric, "gain", arm=arm) for arm in taught}
     table["final_dev"] /= PER_CENT
     rows = [(*_arm(row), *([_gain(gains.get(row["arm"]))] if gains else [])) for row in table.to_dict("records")]
     header = ("arm", "what it changes", "seeds", "parameters", "active for a token", "held-out loss, nats a token", "dev tasks solved")

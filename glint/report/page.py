@@ -107,12 +107,13 @@ def _vision(results: Results, study: str) -> dict[str, Any]:
 def _architecture(config: Config, results: Results, study: str, metric: str) -> dict[str, Any]:
     plan = config.studies[study]
     steps = resolve(config, study, plan.base).pretraining.steps
+    taught = architecture.rewarded(config, results, study)
     return {
         "steps": steps,
         "conclusion": architecture.conclusion(results, study),
         "totals": architecture.totals(results, study, plan.analysis.confidence),
-        "rewarded": architecture.rewarded(results, study),
-        "outcomes": architecture.outcomes(results, study, metric),
+        "rewarded": taught,
+        "outcomes": architecture.outcomes(results, study, metric, taught),
         "costs": architecture.costs(results, study, steps),
         "comparisons": [architecture.comparisons(results, study, outcome) for outcome in architecture.OUTCOMES],
         "by_source": architecture.by_source(results, study),

@@ -118,7 +118,7 @@ def test_an_arm_of_another_size_is_marked(shown):
     assert marked == ["streams"]
 
 
-def test_the_gain_by_rl_is_that_of_the_arm_of_the_same_name(shown, copy):
+def test_the_gain_by_rl_is_that_of_the_arm_of_the_same_name_and_model(shown, copy):
     assert "gain by RL" not in shown
     for name in COLUMNS:
         (copy / f"{name}.csv").write_text((copy / f"{name}.csv").read_text().replace("hybrid", "published"))
@@ -127,6 +127,9 @@ def test_the_gain_by_rl_is_that_of_the_arm_of_the_same_name(shown, copy):
     gain = results(copy).estimate("targets", "greedy_pass1", "gain", arm="published")["estimate"]
     assert found.count('data-label="gain by RL"') == len(ARMS)
     assert re.search(rf'data-label="gain by RL">{re.escape(points(gain))} \[', found)
+    other = json.loads(plan)
+    other["studies"]["architecture"]["arms"]["published"] = {"model": {"streams": 2}}
+    assert 'data-label="gain by RL"' not in page(copy, type(synthetic.config()).model_validate_json(json.dumps(other)))
 
 
 def numbers(text):
@@ -206,7 +209,7 @@ def test_an_arm_that_no_table_holds_is_not_spoken_of(copy):
 def test_a_missing_seed_is_named_and_counted(folder):
     text = Outline(page(folder, architecture_tables.config())).text
     assert "architecture/streams seed 46, recall/streams seed 46." in text
-    assert {row[0]: row[2] for row in architecture.outcomes(results(folder), "architecture", "greedy_pass1").rows}["streams"] == "4"
+    assert {row[0]: row[2] for row in architecture.outcomes(results(folder), "architecture", "greedy_pass1", []).rows}["streams"] == "4"
 
 
 def test_one_seed_has_no_interval_and_decides_nothing(copy):
@@ -253,18 +256,21 @@ def test_recall_names_the_distances_at_which_an_arm_is_better(copy):
     ends = {"16": (-0.1, 0.1), "32": (0.1, 0.3), "64": (0.2, 0.6), "128": (-0.3, -0.1), "256": (-0.1, 0.1), "512": (-0.1, 0.1)}
     low, high = zip(*({"all": (0.02, 0.08)} | ends).values(), strict=True)
     wide = table.assign(low=low, high=high, estimate=np.add(low, high) / 2, n_seeds=5)
-    narrow = wide.assign(low=-1, high=1, method=OVER_SEEDS)  # the words rest on the interval that draws texts too
+    narrow = wide.assign(method=OVER_SEEDS, low=wide["low"].replace({0.02: 0.01, 0.2: 0.1, -0.3: -0.4}))
+    narrow.loc[narrow["distance"] == "32", "low"] = -0.1  # the words rest on both intervals
+    narrow.loc[narrow["distance"] == "256", "low"] = 0.01
     pd.concat([wide, narrow]).to_csv(copy / "recall_contrasts.csv", index=False)
     ((pair, text),) = recall.verdicts(results(copy), "recall")
     assert pair == "kda against hybrid, step 160"
     assert text == (
-        "over all distances +5.0 points [+2.0, +8.0], 5 seeds; "
-        "kda recalls more at 32, 64 tokens (widest: +40.0 points [+20.0, +60.0] at 64); "
-        "hybrid recalls more at 128 tokens (widest: −20.0 points [−30.0, −10.0] at 128); undecided at 16, 256, 512 tokens"
+        "over all distances +5.0 points [+2.0, +8.0] and [+1.0, +8.0], 5 seeds; "
+        "kda recalls more at 64 tokens (widest: +40.0 points [+20.0, +60.0] and [+10.0, +60.0] at 64); "
+        "hybrid recalls more at 128 tokens (widest: −20.0 points [−30.0, −10.0] and [−40.0, −10.0] at 128); "
+        "undecided at 16, 32, 256, 512 tokens"
     )
     first, second = recall.comparisons(results(copy), "recall").rows[:2]
     assert (first[0], second[0]) == ("kda against hybrid, step 160\nall distances", "kda against hybrid, step 160\n16 tokens")
-    assert first[4:6] == ("[+2.0, +8.0]", "[−100.0, +100.0]")
+    assert first[4:6] == ("[+2.0, +8.0]", "[+1.0, +8.0]")
 
 
 def test_costs_go_from_the_shortest_context_to_the_longest(folder):
