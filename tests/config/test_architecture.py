@@ -142,3 +142,11 @@ def test_the_numbers_in_the_comments_of_the_shipped_studies_are_counted(name):
     text = (CONFIGS / f"{name}.yaml").read_text()
     for arm in ("hybrid", "dense", "dense_small"):
         assert f"{parameters(resolve(config, 'structure', arm).model)[0]:,}" in text
+
+
+def test_the_arms_of_the_shipped_recall_study_are_equally_large_and_have_the_sizes_in_its_comments():
+    config = load(CONFIGS / "architecture.yaml")
+    text = (CONFIGS / "architecture.yaml").read_text()
+    counts = {arm: parameters(resolve(config, "recall", arm).model)[0] for arm in config.studies["recall"].arms}
+    assert set(counts) == {"hybrid", "dense", "kda", "indexed", "faithful"}
+    assert all(abs(own / counts["hybrid"] - 1) <= 0.01 and f"{own:,}" in text for own in counts.values())
