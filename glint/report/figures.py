@@ -36,8 +36,8 @@ def draw(tables: Path, claims: Path, out: Path) -> None:
 
 
 def pretraining(results: Results) -> str:
-    """Draw loss and dev pass rate over the steps of pretraining, a line a seed, the selected checkpoints ringed."""
-    loss, solved = results.curve("pretrain_loss"), results.curve("pretrain_dev_pass1")
+    """Draw loss and dev pass rate of the front arm over the steps of pretraining, a line a seed, the selected checkpoints ringed."""
+    loss, solved = (results.curve(name).query("arm == @results.arm") for name in ("pretrain_loss", "pretrain_dev_pass1"))
     chosen = results.of_study("selection").query("arm == @results.arm")
     title = "Pretraining: loss and dev pass rate"
     with drawing("pretraining", 4.6, rows=2) as (figure, (top, bottom)):

@@ -1,6 +1,7 @@
 """Figures: the same bytes each time, alternative text, colours for light and dark, nothing from outside."""
 
 import re
+import shutil
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 
 from glint.replication import compare
 from glint.report import svg
-from glint.report.figures import NAMES, draw
+from glint.report.figures import FIGURES, NAMES, draw
 from glint.report.results import Results
 from tests.report import synthetic
 
@@ -72,6 +73,16 @@ def test_a_run_without_claims_still_draws_all(analysed, tmp_path):
     draw(analysed / "report", tmp_path / "claims.csv", tmp_path / "figures")
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == set(NAMES)
     assert "published figure" not in (tmp_path / "figures/rl.svg").read_text()
+
+
+def test_an_arm_with_a_pretraining_of_its_own_leaves_the_curves_of_the_front_arm_alone(analysed, reported, tmp_path):
+    shutil.copytree(analysed / "report", tmp_path / "tables")
+    curves = pd.read_csv(tmp_path / "tables/curves.csv")
+    other = curves[curves["curve"].str.startswith("pretrain") & (curves["study"] == "main")].assign(arm="shuffled", value=0.5)
+    assert len(other)
+    pd.concat([curves, other]).to_csv(tmp_path / "tables/curves.csv", index=False)
+    drawn = FIGURES["pretraining"](Results(tmp_path / "tables", reported / "claims.csv"))
+    assert drawn == (reported / "figures/pretraining.svg").read_text()
 
 
 def test_published_figures_are_found_by_the_front_of_their_id(analysed, reported):
