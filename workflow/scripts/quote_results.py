@@ -1,4 +1,4 @@
-"""Write the numbers and the picture of README.md: from the reference run's tables, this machine's bench rows and the drawn DAG.
+"""Write the numbers and the picture of README.md: from the tables of the reference runs, this machine's bench rows and the drawn DAG.
 
 `python workflow/scripts/quote_results.py` replaces what stands between the markers `<!-- begin NAME -->` and `<!-- end NAME -->`.
 """
@@ -12,6 +12,9 @@ from glint.files import read_json, write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "reports/reference/published"
+ARCHITECTURE = ROOT / "reports/reference/architecture"
+LONGEST = 4096
+"""Context, in tokens, at which the README says what decoding costs."""
 OUTCOMES = {
     "confirm.greedy.targets": "greedy answer passes all hidden cases",
     "confirm.sampled_exact.targets": "sampled answers that pass",
@@ -77,6 +80,41 @@ def bench(folder: Path) -> str:
     return "\n".join(lines)
 
 
+def architecture(folder: Path) -> str:
+    """Return what each arm of the comparison of architectures reaches and costs, and every planned difference of the held-out loss."""
+    arms = pd.read_csv(folder / "architecture_arms.csv")
+    at_end = pd.read_csv(folder / "costs.csv").query("context == @LONGEST")
+    speed = pd.read_csv(folder / "costs_speed.csv").pivot(index="arm", columns="what", values="tokens_per_second")
+    recalled = pd.read_csv(folder / "recall.csv").dropna(subset=["step"])
+    last = recalled[recalled["step"] == recalled["step"].max()].groupby("arm")[["right", "of"]].sum()
+    lines = [
+        "| arm | parameters, used by a token | held-out loss, nats a token | dev tasks solved | training, decoding: tokens a CPU second "
+        f"| decoding at {LONGEST:,} tokens, ms a token | cache there, kB a token more | names recalled, small model |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in arms.merge(at_end, on=["study", "arm"]).to_dict("records"):
+        names = percent(last.loc[row["arm"], "right"] / last.loc[row["arm"], "of"]) if row["arm"] in last.index else ""
+        lines.append(
+            f"| {row['arm']} | {row['parameters'] / 1e6:.1f}M, {row['active'] / 1e6:.1f}M "
+            f"| {row['final_loss']:.3f} | {row['final_dev']:.0f} % "
+            f"| {speed.loc[row['arm'], 'pretrain_step']:.0f}, {speed.loc[row['arm'], 'decode']:.0f} | {1000 * row['decode_seconds']:.1f} "
+            f"| {row['cache_bytes_per_token'] / 1000:.2f} | {names} |"
+        )
+    return "\n".join([*lines, "", *differences(folder)])
+
+
+def differences(folder: Path) -> list[str]:
+    """Return the planned comparisons of an architecture study as a table."""
+    rows = pd.read_csv(folder / "architecture_contrasts.csv").query("outcome == 'loss' and source == 'all'")
+    lines = ["| arm, steps | against, steps | difference of the loss, 95 % | verdict |", "|---|---|---|---|"]
+    for row in rows.to_dict("records"):
+        lines.append(
+            f"| {row['arm']}, {row['step']} | {row['against']}, {row['against_step']} "
+            f"| {row['estimate']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] | {row['verdict']} |"
+        )
+    return lines
+
+
 def dag() -> str:
     """Return the picture that `snakemake dag` draws."""
     return f"```mermaid\n{(ROOT / 'docs/pipeline.mmd').read_text().strip()}\n```"
@@ -84,7 +122,10 @@ def dag() -> str:
 
 def quoted(text: str) -> str:
     """Return the README `text` with every marked block made anew."""
-    blocks = {"headline": headline(REFERENCE), "costs": costs(REFERENCE), "bench": bench(REFERENCE), "dag": dag()}
+    blocks = {
+        **{"headline": headline(REFERENCE), "costs": costs(REFERENCE), "bench": bench(REFERENCE)},
+        **{"architecture": architecture(ARCHITECTURE), "dag": dag()},
+    }
     for name, block in blocks.items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         before, rest = text.split(begin)
