@@ -192,10 +192,10 @@ def resolve(config: Config, study: str, arm: str) -> Recipe:
     return apply(config.recipes[plan.recipe], plan.arms[arm])
 
 
-def changes(base: Recipe, other: Recipe) -> tuple[str, ...]:
-    """Return the dotted keys in which two recipes differ; a list counts as one value."""
-    ours, theirs = dict(_leaves(base.model_dump())), dict(_leaves(other.model_dump()))
-    return tuple(key for key in ours if ours[key] != theirs[key])
+def changes(base: Recipe, other: Recipe) -> dict[str, Any]:
+    """Return what `other` has where two recipes differ, by dotted key; a list counts as one value."""
+    ours, theirs = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (base, other))
+    return {key: theirs[key] for key in ours if ours[key] != theirs[key]}
 
 
 def _leaves(node: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

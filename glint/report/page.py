@@ -61,7 +61,7 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "tables": _tables(config, results),
         "floors": results.read("contrasts").groupby("study")["p_floor"].first().to_dict(),
         "vision_floors": results.read("vision_contrasts").groupby("study")["p_floor"].first().to_dict(),
-        "unusual": [(study, arm, views.change(one, arm)) for study, one in config.studies.items() for arm in _several(one.arms)],
+        "unusual": [(study, arm, views.change(config, study, arm)) for study, one in config.studies.items() for arm in _several(one.arms)],
         "missing": [
             row
             for name in ("seeds", "expressions", "vision", "architecture", "recall")

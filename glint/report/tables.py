@@ -1,14 +1,13 @@
 """The tables of the report: result rows in, headings and worded cells out."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from glint.config.study import Study
-from glint.config.tree import Config
+from glint.config.tree import Config, changes, resolve
 from glint.report.results import Results
 from glint.report.wording import MINUS, count, interval, metric_name, nats, nats_interval, p_value, points, seconds, share, whole
 from glint.statistics.intervals import FAMILIES_TOO
@@ -53,13 +52,14 @@ def arms(results: Results, config: Config, study: str) -> Table:
     """Return the primary outcome of each arm of one study."""
     plan = config.studies[study]
     metric = plan.analysis.outcome
-    rows = [_arm(results, plan, study, arm, metric) for arm in plan.in_order()]
+    rows = [_arm(results, config, study, arm, metric) for arm in plan.in_order()]
     over = (f"gain over arm {plan.base}", *(["gain over the control"] if plan.analysis.control is not None else []))
     header = ("arm", "change", "before RL", "after RL", "gain", "interval of the gain", *over, "sign-flip p over seeds")
     return Table(f"{metric_name(metric).capitalize()}, {SUMS['targets']}", header, rows, words=(1,))
 
 
-def _arm(results: Results, plan: Study, study: str, arm: str, metric: str) -> tuple[str, ...]:
+def _arm(results: Results, config: Config, study: str, arm: str, metric: str) -> tuple[str, ...]:
+    plan = config.studies[study]
     before, after, gain = (results.estimate("targets", metric, phase, study=study, arm=arm) for phase in ("before", "after", "gain"))
     over = dict.fromkeys(("gain_over_base", *(["gain_over_control"] if plan.analysis.control is not None else [])), "")
     for phase in plan.rivals(arm):
@@ -67,21 +67,17 @@ def _arm(results: Results, plan: Study, study: str, arm: str, metric: str) -> tu
         over[phase] = f"{points(against['estimate'])} {interval(against['low'], against['high'], signed=True)}"
     ends = interval(gain["low"], gain["high"], signed=True)
     p = p_value(gain["p"], gain["p_floor"])
-    return (arm, change(plan, arm), share(before["estimate"]), share(after["estimate"]), points(gain["estimate"]), ends, *over.values(), p)
+    rates = (share(before["estimate"]), share(after["estimate"]), points(gain["estimate"]))
+    return (arm, change(config, study, arm), *rates, ends, *over.values(), p)
 
 
-def change(plan: Study, arm: str) -> str:
+def change(config: Config, study: str, arm: str) -> str:
     """Return what an arm changes in the base recipe, as dotted keys."""
-    changed = ", ".join(f"{key}: {json.dumps(value)}" for key, value in _dotted(plan.arms[arm].overrides()))
+    plan = config.studies[study]
+    changed = changes(config.recipes[plan.recipe], resolve(config, study, arm))
     why = plan.arms[arm].several_changes
-    return (changed or "the base recipe") + (f" (several changes: {why})" if why else "")
-
-
-def _dotted(node: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
-    found: list[tuple[str, object]] = []
-    for key, value in node.items():
-        found += _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
-    return found
+    words = ", ".join(f"{key}: {json.dumps(value)}" for key, value in changed.items())
+    return (words or "the base recipe") + (f" (several changes: {why})" if why else "")
 
 
 def outcomes(results: Results) -> Table:

@@ -245,7 +245,7 @@ def test_an_arm_may_change_several_values_if_it_says_why():
 
 def test_changes_counts_leaves_and_lists_as_one():
     other = Recipe.model_validate_json('{"rl": {"families": ["even"], "groups": 8, "kl": {"weight": 0.1}}}')
-    assert changes(Recipe(), other) == ("rl.families", "rl.groups", "rl.kl.weight")
+    assert changes(Recipe(), other) == {"rl.families": ["even"], "rl.groups": 8, "rl.kl.weight": 0.1}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)

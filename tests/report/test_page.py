@@ -8,9 +8,11 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
+from glint.config.load import load
 from glint.replication import compare
 from glint.report.page import render
 from glint.report.results import Results
+from glint.report.tables import change
 from glint.report.wording import points, share
 from tests.report import synthetic
 
@@ -140,6 +142,17 @@ def test_an_arm_with_several_changes_shows_its_reason(tables, reported, tmp_path
     config = type(synthetic.config()).model_validate_json(json.dumps(plan))
     text = Outline(rendered(tables, reported, tmp_path / "page.html", config)).text
     assert "main/shuffled (rl.shuffle_rewards: true, rl.lr: 0.0001 (several changes: a faster control))" in text
+
+
+def test_an_arm_that_names_a_preset_shows_what_differs_alone():
+    arm = {"model": {"preset": "dense", "context": 192}, "several_changes": "another model"}
+    study = {"question": "Which?", "arms": {"published": {}, "dense": arm}, "seeds": [1]}
+    config = load({"run": "one", "recipes": {"main": {}}, "studies": {"main": study}})
+    text = change(config, "main", "dense")
+    assert text.startswith('model.linear: "none", model.sparse: "dense", model.residual: "single", model.ffn: "dense", ')
+    assert text.endswith("(several changes: another model)")
+    assert set(re.findall(r"model\.(\w+)", text)) == {"linear", "sparse", "residual", "ffn", "width", "layers", "heads", "ffn_hidden"}
+    assert change(config, "main", "published") == "the base recipe"
 
 
 def test_the_same_files_give_the_same_page(analysed, reported, page, tmp_path):
