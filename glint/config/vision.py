@@ -1,11 +1,11 @@
 """The vision recipe: how a language model learns to read digits in images, and by which path the image reaches it."""
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from glint.config.base import Decay, Natural, Positive, Rate, Seed, Slice, Strict, Weight
+from glint.config.checkpoints import check_checkpoints
 from glint.config.execution import ExecutionRecipe
 from glint.config.model import ModelRecipe
 
@@ -88,11 +88,7 @@ class VisionRecipe(Strict):
 
     @model_validator(mode="after")
     def _checkpoints_fit(self) -> Self:
-        listed = list(self.checkpoints)
-        if any(later <= earlier for earlier, later in pairwise(listed)):
-            raise ValueError(f"checkpoints {listed} must ascend")
-        if (listed[0], listed[-1]) != (0, self.steps):
-            raise ValueError(f"checkpoints {listed} must begin with 0 and end with the last step, {self.steps}")
+        check_checkpoints(self.checkpoints, self.steps)
         return self
 
     @property

@@ -9,6 +9,7 @@ from glint.analysis.architecture import COLUMNS, analyse, verdict
 from glint.files import write_parquet
 from glint.statistics.intervals import OVER_SEEDS
 from tests.report import structures, synthetic
+from tests.report.rows import table, the
 from tests.report.structures import COUNTS, SEEDS, config, write
 
 
@@ -18,18 +19,6 @@ def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("structure")
     analyse(config(), write(root / "results", missing=(("single", 45),)), root / "report")
     return root
-
-
-def table(run, name, **values):
-    frame = pd.read_csv(run / "report" / f"{name}.csv")
-    for column, value in values.items():
-        frame = frame[frame[column] == value]
-    return frame
-
-
-def the(frame):
-    assert len(frame) == 1
-    return frame.iloc[0]
 
 
 def losses(run, arm, step, source="all", seeds=SEEDS):

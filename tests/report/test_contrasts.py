@@ -15,15 +15,9 @@ from glint.report.contrasts import Trajectories, planned
 from glint.report.results import Results
 from glint.statistics.intervals import OVER_SEEDS, STRUCTURES_TOO
 from tests.report import synthetic
+from tests.report.rows import table, the
 
 SEEDS = synthetic.STRUCTURE_SEEDS
-
-
-def table(root, name, **values):
-    frame = pd.read_csv(root / "report" / f"{name}.csv")
-    for column, value in values.items():
-        frame = frame[frame[column] == value]
-    return frame
 
 
 def accuracies(root, arm, step, blocks):
@@ -34,11 +28,6 @@ def accuracies(root, arm, step, blocks):
         rows = scores[(scores["step"] == step) & scores["block"].isin(blocks)]
         found.append((rows["right"] / rows["bytes"]).mean())
     return np.array(found)
-
-
-def the(frame):
-    assert len(frame) == 1
-    return frame.iloc[0]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from glint.manifest import Entry, Manifest
 from glint.statistics.intervals import OVER_SEEDS, TEXTS_TOO
 from glint.tasks.recall import held_out
 from tests.report import synthetic
+from tests.report.rows import table, the
 from tests.studies import NAMES, RECALL
 
 SEEDS = (42, 43, 44, 45)
@@ -62,18 +63,6 @@ def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("names")
     analyse(config(names=STUDY), write(root / "results", missing=[("single", 45)]), root / "report")
     return root
-
-
-def table(run, name, **values):
-    frame = pd.read_csv(run / "report" / f"{name}.csv")
-    for column, value in values.items():
-        frame = frame[frame[column] == value]
-    return frame
-
-
-def the(frame):
-    assert len(frame) == 1
-    return frame.iloc[0]
 
 
 def shares(run, arm, step, distance, seeds=SEEDS[:3]):

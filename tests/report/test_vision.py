@@ -21,20 +21,9 @@ from glint.report.vision_figures import images
 from glint.statistics.intervals import IMAGES_TOO, OVER_SEEDS
 from glint.tasks.digits import held_out
 from tests.report import synthetic
+from tests.report.rows import table, the
 
 SEEDS = synthetic.VISION_SEEDS
-
-
-def table(root, name, **values):
-    frame = pd.read_csv(root / "report" / f"{name}.csv")
-    for column, value in values.items():
-        frame = frame[frame[column] == value]
-    return frame
-
-
-def the(frame):
-    assert len(frame) == 1
-    return frame.iloc[0]
 
 
 def predictions(root, arm, step, study="vision"):
