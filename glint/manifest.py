@@ -36,6 +36,9 @@ Role = Literal[
     "costs_receipt",
     "recall_predictions",
     "recall_receipt",
+    "trace_next_bytes",
+    "trace_routing",
+    "trace_random",
 ]
 
 

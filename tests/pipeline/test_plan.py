@@ -34,7 +34,7 @@ def different(before, after):
     return {job.stage for job, recipe in slices(after).items() if known.get(job) != recipe}
 
 
-TRAINED = {"rl", "evaluate/curve", "evaluate/after"}
+TRAINED = {"rl", "evaluate/curve", "evaluate/after", "trace"}
 STARTED = {"select", "evaluate/before", *TRAINED}
 
 
@@ -49,6 +49,7 @@ def test_arms_share_all_that_precedes_rl():
         "rl": 4,
         "evaluate/curve": 4,
         "evaluate/after": 4,
+        "trace": 4,
     }
 
 
@@ -57,7 +58,7 @@ def test_arms_share_all_that_precedes_rl():
     [
         ({"rl": {"lr": 1.0e-4}}, TRAINED),
         ({"selection": {"low": 0.3}}, STARTED),
-        ({"evaluation": {"samples": 16}}, {"evaluate/before", "evaluate/curve", "evaluate/after"}),
+        ({"evaluation": {"samples": 16}}, {"evaluate/before", "evaluate/curve", "evaluate/after", "trace"}),
         ({"evaluation": {"k": [1, 4]}}, set()),
         ({"evaluation": {"max_new_tokens": 40}}, {"evaluate/pretraining", *STARTED}),
         ({"pretraining": {"lr": 1.0e-3}}, {"pretrain", "evaluate/pretraining", *STARTED}),
@@ -305,7 +306,7 @@ def test_a_run_from_the_start_of_another_seed_is_another_job_than_one_from_its_o
 
 
 def test_fewer_tasks_of_the_split_change_the_reported_evaluation_alone():
-    assert different(plan(), plan(tasks_per_family=4)) == {"evaluate/before", "evaluate/after"}
+    assert different(plan(), plan(tasks_per_family=4)) == {"evaluate/before", "evaluate/after", "trace"}
 
 
 def test_a_job_counts_the_mechanisms_of_its_model_alone():

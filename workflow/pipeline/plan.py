@@ -17,6 +17,7 @@ from glint.config.recall import RecallJob
 from glint.config.rl import RLJob
 from glint.config.selection import SelectJob
 from glint.config.study import Study
+from glint.config.trace import TraceJob
 from glint.config.tree import Config, Recipe, resolve
 from glint.config.vision import VisionJob
 
@@ -169,6 +170,9 @@ ROLES = {
     "costs_receipt": ("costs", "receipt.json"),
     "recall_predictions": ("recall", "predictions.parquet"),
     "recall_receipt": ("recall", "receipt.json"),
+    "trace_next_bytes": ("trace", "next_bytes.parquet"),
+    "trace_routing": ("trace", "routing.parquet"),
+    "trace_random": ("trace", "random.parquet"),
 }
 """Where the file of each role of the manifest lies: stage and name."""
 
@@ -199,11 +203,25 @@ def _rl_steps(study: Study, recipe: Recipe, seed: int) -> Steps:
         "rl": (RLJob(rl=recipe.rl, execution=recipe.execution, seed=seed), start),
         "evaluate/before": (_ask(recipe, first, **which), start),
         "evaluate/after": (_ask(recipe, seed, checkpoints=groups[-1:], **which), (*start, "rl")),
+        "trace": (_trace(recipe, seed, study, groups[-1]), (*start, "rl", "evaluate/before", "evaluate/after")),
     }
     if study.curve:
         curve = _ask(recipe, seed, split="dev", families=recipe.rl.families, checkpoints=("groups-000", *groups))
         stages["evaluate/curve"] = (curve, (*start, "rl"))
     return stages
+
+
+def _trace(recipe: Recipe, seed: int, study: Study, checkpoint: str) -> TraceJob:
+    return TraceJob(
+        model=recipe.model,
+        evaluation=_asked(recipe.evaluation, sampled=False),
+        execution=recipe.execution,
+        split=study.split,
+        tasks_per_family=study.tasks_per_family,
+        checkpoint=checkpoint,
+        start_seed=study.start_seed,
+        seed=seed,
+    )
 
 
 def _start_steps(recipe: Recipe, seed: int) -> Steps:

@@ -1,0 +1,43 @@
+"""What the policies before and after an RL run make of the same texts, for the pages that show a run from inside."""
+
+TRACE = Command(
+    "trace_run",
+    "--job {params.job:q} --examples {input.examples:q} --pretrained {input.pretrained:q} --selection {input.selection:q} "
+    "--trained {input.trained:q} --before {input.before:q} --after {input.after:q} "
+    "--out {params.folder:q} --receipt {output.receipt:q} --recipe {output.recipe:q}",
+    "trace",
+)
+
+
+rule trace_run:
+    """Ask the policies before and after RL for their next bytes on one task a family, and the last one for its routes."""
+    input:
+        examples=source("trace", "corpus", "examples.parquet"),
+        weights=source("trace", "rl", "weights.json"),
+        pretrained=ancient(source("trace", "pretrain", "checkpoints")),
+        selection=source("trace", "select", "selection.json"),
+        trained=ancient(source("trace", "rl", "checkpoints")),
+        before=source("trace", "evaluate/before", "completions.parquet"),
+        after=source("trace", "evaluate/after", "completions.parquet"),
+    output:
+        next_bytes=result("trace", "next_bytes.parquet"),
+        routing=result("trace", "routing.parquet"),
+        random=result("trace", "random.parquet"),
+        receipt=result("trace", "receipt.json"),
+        recipe=result("trace", "recipe.json"),
+    log:
+        log_of("trace"),
+    benchmark:
+        benchmark_of("trace")
+    threads: threads_of("trace")
+    resources:
+        mem_mb=1500,
+        gpu=gpu_of("trace"),
+    params:
+        code=TRACE.code_of("trace"),
+        job=recipe("trace"),
+        folder=folder_of,
+    message:
+        "Tracing the run of recipe {wildcards.key}, seed {wildcards.seed}"
+    shell:
+        TRACE.line
