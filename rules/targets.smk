@@ -98,11 +98,20 @@ rule figures:
 
 
 rule report:
-    """The report, one page."""
+    """The report, one page, and the rollout explorer beside it."""
     input:
         rules.render_report.output,
+        rules.render_explorer.output,
     message:
         "The report is ready: run {RUN}"
+
+
+rule explorer:
+    """The rollout explorer: every completion before and after RL, in one page beside the report."""
+    input:
+        rules.render_explorer.output,
+    message:
+        "The rollout explorer is ready: run {RUN}"
 
 
 rule dag:

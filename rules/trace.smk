@@ -7,6 +7,7 @@ TRACE = Command(
     "--out {params.folder:q} --receipt {output.receipt:q} --recipe {output.recipe:q}",
     "trace",
 )
+EXPLORE = Command("render_explorer", "--job {params.config:q} --out {output.page:q}")
 
 
 rule trace_run:
@@ -41,3 +42,31 @@ rule trace_run:
         "Tracing the run of recipe {wildcards.key}, seed {wildcards.seed}"
     shell:
         TRACE.line
+
+
+rule render_explorer:
+    """Write the rollout explorer, one page that needs no network."""
+    input:
+        every("corpus", "examples.parquet"),
+        every("rl", "rollouts.parquet"),
+        every("evaluate/pretraining", "completions.parquet"),
+        every("evaluate/curve", "completions.parquet"),
+        every("evaluate/before", "completions.parquet"),
+        every("evaluate/after", "completions.parquet"),
+        every("trace", "next_bytes.parquet", "random.parquet"),
+    output:
+        page=f"{REPORTS}/explorer.html",
+    log:
+        f"{RESULTS}/logs/explorer.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/explorer.tsv"
+    threads: 1
+    resources:
+        mem_mb=1000,
+    params:
+        code=EXPLORE.code,
+        config=canonical_json(CONFIG),
+    message:
+        "Writing the rollout explorer"
+    shell:
+        EXPLORE.line

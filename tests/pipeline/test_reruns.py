@@ -12,7 +12,8 @@ CLAIMS = {"compare_claims": 1, **REPORT}
 RL_TABLES = {"analyse_studies": 1, **CLAIMS}
 OTHERS = {"analyse_expressions": 1, "analyse_vision": 1, "analyse_recall": 1, "analyse_architecture": 1}
 TABLES = {**OTHERS, **RL_TABLES}
-RL_AGGREGATES = {"audit_rewards": 1, **RL_TABLES}
+EXPLORER = {"render_explorer": 1}
+RL_AGGREGATES = {"audit_rewards": 1, **EXPLORER, **RL_TABLES}
 AGGREGATES = {**OTHERS, **RL_AGGREGATES}
 EXPRESSIONS = {"train_expressions": 2, "analyse_expressions": 1, **RL_TABLES}
 VISION = {"train_vision": 2, "analyse_vision": 1, **RL_TABLES}
@@ -21,9 +22,10 @@ RECALL = {"train_recall": 2, "analyse_recall": 1, **RL_TABLES}
 STRUCTURES = {"analyse_architecture": 1, **REPORT}
 COSTS = {"measure_costs": 2, "analyse_architecture": 1, **RL_TABLES}
 LOSS = {"measure_loss": 2, "analyse_architecture": 1, **RL_TABLES}
-ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1}
-ARMS = {"train_rl": 2, "evaluate_curve": 2, "evaluate_after": 2}
+ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1, "trace_run": 1}
+ARMS = {"train_rl": 2, "evaluate_curve": 2, "evaluate_after": 2, "trace_run": 2}
 RL = {**ARMS, **RL_AGGREGATES}
+TRACE = {"trace_run": 2, **EXPLORER}
 SELECTION = {"select_start": 1, "evaluate_before": 1, **VISION, **RL}
 EVALUATION = {"evaluate_pretraining": 2, "analyse_architecture": 1, **SELECTION}
 PRETRAINING = {"pretrain_longest_seed": 2, **LOSS, **EVALUATION}
@@ -85,6 +87,7 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/analysis/recall.py", NAMES),
         ("glint/heldout.py", LOSS),
         ("glint/costs.py", COSTS),
+        ("glint/trace.py", TRACE),
         ("glint/analysis/architecture.py", STRUCTURES),
         ("glint/analysis/paired.py", {**OTHERS, **CLAIMS}),
         ("glint/analysis/__init__.py", TABLES),
@@ -93,6 +96,7 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/audit.py", {"audit_rewards": 1, **PAGE}),
         ("glint/verify/mutation.py", {"score_mutants": 1, **PAGE}),
         ("glint/report/figures.py", REPORT),
+        ("glint/report/explorer.py", EXPLORER),
     ],
 )
 def test_edited_code_reruns_what_executes_it_and_what_follows(copy, module, jobs):

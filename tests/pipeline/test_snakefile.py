@@ -57,6 +57,7 @@ def test_targets_are_listed_with_what_they_make(code):
         "statistics",
         "figures",
         "report",
+        "explorer",
         "dag",
         "clean_intermediates",
     ):
@@ -74,6 +75,7 @@ def test_targets_are_listed_with_what_they_make(code):
         ("architecture", "analyse_architecture"),
         ("statistics", "compare_claims"),
         ("figures", "draw_figures"),
+        ("explorer", "render_explorer"),
     ],
 )
 def test_a_target_runs_up_to_its_stage(code, target, last):
