@@ -121,7 +121,7 @@ def read_texts(tasks: Iterable[Task], name: str, completions: Path, stop: str) -
     for task in tasks:
         if task.identity not in greedy.index:
             raise ValueError(f"{completions} has no greedy completion of {task.identity}")
-        row = greedy.loc[task.identity]
+        row: Any = greedy.loc[task.identity]
         yield Text(task, name, encode(task.prompt), token_ids(row["completion"], row["ended"], row["tokens"]))
 
 

@@ -1,6 +1,5 @@
 """Tracing a run: probabilities against the decoder's own forward, ranks, texts read back, routing, and the weights before any training."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +104,10 @@ def test_probabilities_are_the_softmax_of_the_decoders_forward(next_bytes: pd.Da
     models = {name: checkpoint.load(folders, torch.device("cpu"), FP32) for name, folders in run["policies"].items()}
     for (identity, _, policy), rows in next_bytes.groupby(["identity", "answer", "policy"]):
         first = rows[rows["rank"] == 0].sort_values("position")
-        expected = softmax_of_forward(models[policy], prompts[identity], first["given"].tolist())
+        expected = softmax_of_forward(models[str(policy)], prompts[str(identity)], first["given"].tolist())
         assert np.allclose(first["given_probability"], expected[np.arange(len(first)), first["given"]], rtol=1e-4, atol=1e-7)
-        for position, best in rows.groupby("position"):
+        for position in range(len(first)):
+            best = rows[rows["position"] == position].sort_values("rank")
             assert np.allclose(best["probability"], np.sort(expected[position])[::-1][:5], rtol=1e-4, atol=1e-7)
             assert np.allclose(best["probability"], expected[position][best["token"]], rtol=1e-4, atol=1e-7)
     assert not set(next_bytes["token"]) & set(NEVER_SAMPLED)
@@ -122,9 +122,9 @@ def test_of_equally_likely_tokens_the_lowest_id_comes_first(school: School) -> N
     assert (rows["given_probability"] == 0.1).all()
 
 
-def routes_of(model: Decoder, row: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
-    """Yield layer by layer what the router chose while one row alone went through `model`."""
-    seen: dict[int, tuple[Any, ...]] = {}
+def routes_of(model: Decoder, row: list[int], monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """Return by layer what the router chose while one row alone went through `model`."""
+    seen: dict[int, Any] = {}
     for layer, block in model.layers():
         choose = getattr(block.feed_forward, "choose", None)
         if choose is not None:
@@ -136,7 +136,7 @@ def routes_of(model: Decoder, row: list[int], monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setattr(block.feed_forward, "choose", keep)
     with torch.no_grad():
         model(torch.tensor(row), Layout((len(row),)))
-    return iter(seen.items())
+    return seen
 
 
 @pytest.mark.parametrize("recipe", [MODEL, FAITHFUL, DENSE], ids=["hybrid", "faithful", "dense"])
@@ -152,7 +152,7 @@ def test_reading_any_model_gives_forwards_probabilities_and_the_routers_choices(
     for index, text in enumerate(texts):
         expected = softmax_of_forward(alone, text.prompt, text.completion)
         assert np.allclose(reading.probabilities[index].numpy(), expected, rtol=1e-3, atol=1e-7)
-        chosen = dict(routes_of(alone, text.read, monkeypatch))
+        chosen = routes_of(alone, text.read, monkeypatch)
         assert set(reading.routes[index]) == set(chosen) == {i for i in range(recipe.layers) if recipe.feed_forward(i) != "dense"}
         for layer, (weights, experts) in chosen.items():
             assert torch.equal(reading.routes[index][layer][1], experts)

@@ -81,7 +81,7 @@ def content(runs: list[Run], most_rows: int = MOST_ROWS, most_bytes: int = MOST_
 
 
 def collect(runs: list[Run]) -> tuple[dict[Source, int], pd.DataFrame]:
-    """Return the files behind the page, each once, with their numbers, and their rows, task after task."""
+    """Return the files behind the page, each once, with their numbers, and their rows, task after task, of a family the rollouts last."""
     sources: dict[Source, int] = {}
     parts = []
     for run in runs:
@@ -92,7 +92,8 @@ def collect(runs: list[Run]) -> tuple[dict[Source, int], pd.DataFrame]:
                 parts.append(shown(read_parquet(run.files[phase]), run, phase).assign(source=sources[source]))
     rows = pd.concat(parts, ignore_index=True)
     rows["family"] = pd.Categorical(rows["family"], rows["family"].unique())  # in the order in which they were asked
-    return sources, rows.sort_values(["family", "identity", "source"], kind="stable", ignore_index=True)
+    rows = rows.assign(in_rl=rows["group"] >= 0).sort_values(["family", "in_rl", "identity", "source"], kind="stable", ignore_index=True)
+    return sources, rows
 
 
 def shown(table: pd.DataFrame, run: Run, phase: Role) -> pd.DataFrame:
@@ -146,7 +147,7 @@ def next_bytes(table: Path) -> dict[str, Any]:
     """
     read = read_parquet(table)
     whole = read.assign(**{name: (read[name] * SCALE).round().astype(int) for name in ("probability", "given_probability")})
-    found: dict[str, Any] = {}
+    found: dict[Any, Any] = {}
     for (identity, answer, policy), rows in whole.sort_values(["position", "rank"]).groupby(["identity", "answer", "policy"]):
         first = rows[rows["rank"] == 0]
         own = found.setdefault(identity, {}).setdefault(answer, {"given": first["given"].tolist()})

@@ -137,7 +137,8 @@ def write(root: Path, tasks=3, samples=2, groups=6) -> Manifest:
                 for role, (folder, table) in tables.items():
                     folder.mkdir(parents=True, exist_ok=True)
                     table.to_parquet(folder / f"{role}.parquet", index=False)
-                    entries.append(Entry(study=study, arm=arm, seed=seed, role=role, path=str(folder / f"{role}.parquet")))
+                    path = str(folder / f"{role}.parquet")
+                    entries.append(Entry.model_validate({"study": study, "arm": arm, "seed": seed, "role": role, "path": path}))
     return Manifest(entries)
 
 
@@ -153,9 +154,16 @@ def page(manifest, tmp_path_factory):
     return out.read_text(encoding="utf-8")
 
 
+def inside(pattern, page):
+    """Return the group of `pattern` in the page."""
+    found = re.search(pattern, page, re.DOTALL)
+    assert found, pattern
+    return found[1]
+
+
 def element(page, identity):
     """Return the JSON value that an element of the page holds."""
-    return json.loads(re.search(rf'<script type="application/json" id="{identity}">(.*?)</script>', page, re.DOTALL)[1])
+    return json.loads(inside(rf'<script type="application/json" id="{identity}">(.*?)</script>', page))
 
 
 def rows_of(data):
@@ -222,14 +230,14 @@ def test_model_text_cannot_break_out_of_the_page(page):
     outline = Outline(page)
     assert "img" not in outline.tags
     assert outline.tags.count("script") == 3
-    assert "<" not in re.search(r'id="explorer-data">(.*?)</script>', page, re.DOTALL)[1]
+    assert "<" not in inside(r'id="explorer-data">(.*?)</script>', page)
     assert HOSTILE in element(page, "explorer-data")["values"]["completion"]
     assert HOSTILE in {frame[1] for one in element(page, "training-frames")["runs"][0]["families"] for frame in one["frames"]}
 
 
 def test_the_page_runs_its_own_script_alone_and_makes_no_markup_of_texts(page):
-    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)[1]
-    allowed = re.search(r"script-src 'sha256-([^']+)'", page)[1]
+    script = inside(r"<script>(.*?)</script>", page)
+    allowed = inside(r"script-src 'sha256-([^']+)'", page)
     assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() == allowed
     assert "default-src 'none'" in page
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", script)

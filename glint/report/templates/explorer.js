@@ -85,7 +85,7 @@
     const allowed = allowedSources(), family = values.family.indexOf(at("family").value), there = new Set();
     if (family >= 0)
       for (let row = 0; row < count; row += 1) if (typed.family[row] === family && allowed[typed.source[row]]) there.add(typed.task[row]);
-    options(at("task"), [...there].map((task) => [task, values.task[task][0]]), family >= 0 ? "all" : "all (pick a family)");
+    options(at("task"), [...there].map((task) => [task, values.task[task][0]]), family >= 0 ? "all" : "pick a family");
     at("task").disabled = family < 0;
   }
 
