@@ -27,7 +27,7 @@ def comparisons(results: Results, study: str, split: str) -> Table:
     """Return the planned comparisons of one study on held-out or on trainable structures."""
     rows = planned(results, split)
     cells = [_comparison(row) for _, row in rows[rows["study"] == study].iterrows()]
-    header = ("comparison", "outcome", "first arm", "second arm", "difference", "interval, seeds", "interval, structures drawn too")
+    header = ("comparison", "outcome", "first arm", "second arm", "difference", "interval, paired seeds", "interval, structures drawn too")
     where = {"held_out": "Held-out structures", "trained": "Structures that may be trained on"}[split]
     return Table(f"{where}: arms compared seed by seed", (*header, "seeds won", "sign-flip p over seeds"), cells, words=(1,))
 
@@ -60,7 +60,7 @@ def forgotten(results: Results, study: str) -> Table:
         )
         for _, row in table[table["study"] == study].iterrows()
     ]
-    header = ("arm, structures", "after their blocks", "at the end", "change", "interval, seeds", "sign-flip p over seeds")
+    header = ("arm, structures", "after their blocks", "at the end", "change", "interval, paired seeds", "sign-flip p over seeds")
     return Table("Bytes predicted of structures trained on block by block", header, rows)
 
 

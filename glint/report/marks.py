@@ -23,6 +23,7 @@ STYLES: tuple[dict[str, Any], ...] = tuple(
 """Styles of lines, told apart by marker and dashes as well as by colour."""
 LONG_NAME = 15
 """Letters of an arm's name up to which three names stand side by side."""
+DECADE = 10
 
 
 def styles_of(arms: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -52,8 +53,9 @@ def seed_lines(axes: Axes, table: pd.DataFrame, label: str, **style: Any) -> Non
 
 
 def log_ticks(axes: Axes) -> None:
-    """Label a logarithmic y axis with plain numbers at one, two and five of each decade that is shown."""
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    """Label a logarithmic y axis with plain numbers: at one, two and five of each decade, and between where no more than one is shown."""
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > DECADE else (1, 1.5, 2, 3, 4, 5, 7)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.yaxis.set_minor_locator(NullLocator())
 

@@ -128,6 +128,7 @@ def _tables(config: Config, results: Results) -> dict[str, Any]:
     metric = config.studies[results.study].analysis.outcome
     return {
         "claims": views.claims(results),
+        "splits": views.splits(config, results.study, results.arm),
         "arms": views.arms(results, config, results.study),
         "rl_studies": {name: _rivals(config, results, name) for name in others(results)},
         "pretraining_studies": {name: _contrasts(results, name) for name, study in config.studies.items() if study.kind == "pretraining"},

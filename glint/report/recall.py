@@ -84,7 +84,7 @@ def comparisons(results: Results, study: str) -> Table:
         )
         for row in planned(results, study).to_dict("records")
     ]
-    header = ("comparison", "first arm", "second arm", "difference", "interval, seeds and texts", "interval, seeds", "seeds won")
+    header = ("comparison", "first arm", "second arm", "difference", "interval, seeds and texts", "interval, paired seeds", "seeds won")
     return Table("Names recalled, arms compared seed by seed", (*header, "sign-flip p"), rows)
 
 

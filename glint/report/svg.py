@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 # The hues are those of Okabe and Ito (2008), told apart with any kind of colour vision.
 INK, FAINT, FIRST, SECOND, THIRD, FOURTH, FIFTH = (f"#0{place}0{place}0{place}" for place in range(1, 8))
 NAMES = {INK: "ink", FAINT: "faint", FIRST: "first", SECOND: "second", THIRD: "third", FOURTH: "fourth", FIFTH: "fifth"}
-_ON_WHITE = ("#22262b", "#c9ced4", "#0072b2", "#c65500", "#6b7178", "#a0407e", "#00745a")
-_ON_BLACK = ("#e3e6ea", "#444b53", "#56b4e9", "#f0a53a", "#a2a9b1", "#dd94c1", "#3fc79a")
+_ON_WHITE = ("#22262b", "#c9ced4", "#0072b2", "#c65500", "#78828c", "#80336a", "#009070")
+_ON_BLACK = ("#e3e6ea", "#444b53", "#56b4e9", "#f0a53a", "#8b929a", "#e8a5d2", "#59d9ae")
 LIGHT, DARK = (dict(zip(NAMES.values(), colours, strict=True)) for colours in (_ON_WHITE, _ON_BLACK))
 PUBLISHED: dict[str, Any] = {
     "marker": "D",

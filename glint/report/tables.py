@@ -1,8 +1,8 @@
 """The tables of the report: result rows in, headings and worded cells out."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -12,24 +12,39 @@ from glint.report.results import Results
 from glint.report.wording import MINUS, count, interval, metric_name, nats, nats_interval, p_value, points, seconds, share, whole
 from glint.statistics.intervals import FAMILIES_TOO
 
+SPLITS = {
+    "pretrain": "examples of pretraining",
+    "rl": "prompts of RL",
+    "dev": "curves, and the choice of checkpoints",
+    "confirm": "results: nothing is chosen on it",
+    "final": "kept back for a last look",
+}
 SUMS = {"targets": "target families", "others": "other families", "all": "all families"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, the headings, and rows of text whose first cell heads the row; `words` are the columns that hold prose."""
+    """A caption, the headings, and rows of text whose first cell heads the row.
+
+    `words` are the columns that hold prose; `parts` has the heading of each group of rows, by the place of its first row.
+    """
 
     caption: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     words: tuple[int, ...] = ()
+    parts: Mapping[int, str] = field(default_factory=dict)
 
 
-def claims(results: Results) -> list[tuple[str, Table]]:
-    """Return the claims by section, published beside ours."""
+def claims(results: Results) -> Table:
+    """Return the claims in the order of their sections, published beside ours."""
     header = ("claim", "published", "ours", "interval", "seeds", "verdict", "note")
-    sections = results.claims.groupby("section", sort=False)
-    return [(str(name), Table(str(name), header, [_claim(row) for _, row in rows.iterrows()], words=(5, 6))) for name, rows in sections]
+    rows: list[tuple[str, ...]] = []
+    parts: dict[int, str] = {}
+    for section, own in results.claims.groupby("section", sort=False):
+        parts[len(rows)] = str(section)
+        rows += [_claim(row) for _, row in own.iterrows()]
+    return Table("Published figures and ours", header, rows, words=(5, 6), parts=parts)
 
 
 def _claim(row: pd.Series) -> tuple[str, ...]:
@@ -46,6 +61,22 @@ def _claim(row: pd.Series) -> tuple[str, ...]:
 
 def _p(value: float) -> str:
     return f"p {value:.3g}"
+
+
+def splits(config: Config, study: str, arm: str) -> Table:
+    """Return the splits of the data: what each is for, how large it is, which seed draws it."""
+    corpus, reported = resolve(config, study, arm).corpus, config.studies[study].split
+    sizes = {split: f"{whole(getattr(corpus, f'{split}_tasks_per_family'))} a family" for split in SPLITS if split != "pretrain"}
+    sizes = {"pretrain": f"{whole(corpus.pretrain_examples)} in all"} | sizes
+    rows = [
+        (split, SPLITS[split] + (" (this report)" if split == reported else ""), size, _drawn(split, corpus.evaluation_seed))
+        for split, size in sizes.items()
+    ]
+    return Table("Splits of the data", ("split", "what it is for", "tasks", "drawn from"), rows, words=(1,))
+
+
+def _drawn(split: str, evaluation_seed: int) -> str:
+    return "the training seed" if split in ("pretrain", "rl") else f"seed {evaluation_seed}, for all alike"
 
 
 def arms(results: Results, config: Config, study: str) -> Table:

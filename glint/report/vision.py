@@ -49,7 +49,7 @@ def comparisons(results: Results, study: str) -> Table:
         "second arm",
         "difference",
         "interval, seeds and images",
-        "interval, seeds",
+        "interval, paired seeds",
         "seeds won",
     )
     rows = [_comparison(row) for _, row in planned(results, study).iterrows()]

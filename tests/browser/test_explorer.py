@@ -1,0 +1,57 @@
+"""The rollout explorer in a browser: filters, the search, the slider, keys and widths."""
+
+import pytest
+
+from tests.browser.conftest import overflowing, tab_stops, visit
+
+STATUSES = "[...document.querySelectorAll('#list .row')].map((row) => row.dataset.status)"
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory):
+    made = pytest.importorskip("tests.report.test_explorer", reason="this checkout has no explorer", exc_type=ModuleNotFoundError)
+    folder = tmp_path_factory.mktemp("explorer")
+    made.render(made.CONFIG, made.write(folder / "run"), folder / "explorer.html")
+    return folder / "explorer.html"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_it_loads_in_silence_and_fits_the_window(browser, file, width, scheme):
+    with visit(browser, file, width, color_scheme=scheme) as opened:
+        assert opened.page.locator("#list .row").count() > 0
+        opened.page.locator("#list summary").first.click()
+        assert overflowing(opened.page) == []
+
+
+def test_a_verdict_and_a_word_filter_the_rows(browser, file):
+    with visit(browser, file) as opened:
+        page = opened.page
+        page.select_option("#study", "")
+        for status in ("passed", "failed", "invalid"):
+            page.select_option("#status", status)
+            assert set(page.evaluate(STATUSES)) == {status}
+        page.click("#reset")
+        page.wait_for_function("document.querySelector('#status').value === ''")
+        page.fill("#search", "return x * 2")
+        assert set(page.evaluate(STATUSES)) <= {"passed", "wrong"}
+        page.fill("#search", "no model wrote this")
+        assert page.locator("#list .row").count() == 0
+
+
+def test_the_slider_moves_through_training(browser, file):
+    with visit(browser, file) as opened:
+        page = opened.page
+        page.focus("#frames-step")
+        seen = []
+        for key in ("Home", "ArrowRight", "ArrowRight"):
+            page.keyboard.press(key)
+            seen.append(page.inner_text("#frames-where").partition(" of ")[0])
+        assert seen == ["1", "2", "3"]
+        assert page.locator("#frames-strip [aria-current=step]").count() == 1
+
+
+def test_every_control_is_reached_with_tab(browser, file):
+    with visit(browser, file) as opened:
+        wanted = "a[href], select:not(:disabled), input, button:not(:disabled):not([tabindex='-1']), summary, pre[tabindex='0']"
+        assert tab_stops(opened.page, wanted) == ([], [])
