@@ -36,6 +36,7 @@ include: "rules/vision.smk"
 include: "rules/recall.smk"
 include: "rules/architecture.smk"
 include: "rules/report.smk"
+include: "rules/cards.smk"
 include: "rules/targets.smk"
 
 

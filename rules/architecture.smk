@@ -74,8 +74,8 @@ rule analyse_architecture:
         every("loss", "loss.parquet"),
         every("costs", "costs.json"),
     output:
-        tables=[f"{REPORTS}/{name}" for name in ARCHITECTURE],
-        costs=[f"{REPORTS}/{name}" for name in ARCHITECTURE_COSTS],
+        tables=[reported(f"{REPORTS}/{name}", "Tables") for name in ARCHITECTURE],
+        costs=[reported(f"{REPORTS}/{name}", "Tables") for name in ARCHITECTURE_COSTS],
     log:
         f"{RESULTS}/logs/analyse_architecture.log",
     benchmark:

@@ -9,6 +9,7 @@ import shutil
 from glint.config.base import canonical_json
 from glint.config.errors import ConfigError
 from glint.config.load import load
+from glint.config.share import ShareJob
 from pipeline import guards, headline
 from pipeline.fingerprint import Code, command_hash
 from pipeline.plan import Plan
@@ -143,6 +144,13 @@ def start_of(wildcards, input):
 def folder_of_input(name):
     """Return a params function: the folder in which the first file of the input `name` lies."""
     return lambda wildcards, input: os.path.dirname(input[name][0] if isinstance(input[name], list) else input[name])
+
+
+def reported(path, category, caption="", **labels):
+    """Return an output that `snakemake --report` shows, with the caption in rules/captions/<category>/; named by its file unless labelled."""
+    stem, kind = os.path.splitext(os.path.basename(path))
+    caption = f"captions/{category.lower()}/{caption or stem}.rst"
+    return report(path, caption=caption, category=category, labels=labels or {"name": stem, "format": kind[1:]})
 
 
 def every(stage, *names):

@@ -38,7 +38,7 @@ rule analyse_expressions:
     input:
         every("expressions", "scores.parquet", "completions.parquet"),
     output:
-        tables=[f"{REPORTS}/{name}" for name in CONTRASTS],
+        tables=[reported(f"{REPORTS}/{name}", "Tables") for name in CONTRASTS],
     log:
         f"{RESULTS}/logs/analyse_expressions.log",
     benchmark:

@@ -35,7 +35,7 @@ rule analyse_recall:
     input:
         every("recall", "predictions.parquet", "receipt.json"),
     output:
-        tables=[f"{REPORTS}/{name}" for name in RECALL],
+        tables=[reported(f"{REPORTS}/{name}", "Tables") for name in RECALL],
     log:
         f"{RESULTS}/logs/analyse_recall.log",
     benchmark:

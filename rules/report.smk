@@ -39,8 +39,8 @@ rule analyse_studies:
         every("costs", "receipt.json"),
         every("recall", "receipt.json"),
     output:
-        tables=[f"{REPORTS}/{name}" for name in TABLES],
-        circumstances=[f"{REPORTS}/{name}" for name in CIRCUMSTANCES],
+        tables=[reported(f"{REPORTS}/{name}", "Tables") for name in TABLES],
+        circumstances=[reported(f"{REPORTS}/{name}", "Tables") for name in CIRCUMSTANCES],
         manifest=f"{RESULTS}/manifest.json",
     log:
         f"{RESULTS}/logs/analyse.log",
@@ -67,7 +67,7 @@ rule audit_rewards:
         every("evaluate/before", "completions.parquet", "canary.parquet"),
         every("evaluate/after", "completions.parquet", "canary.parquet"),
     output:
-        counts=f"{REPORTS}/honesty.csv",
+        counts=reported(f"{REPORTS}/honesty.csv", "Tables"),
     log:
         f"{RESULTS}/logs/audit.log",
     benchmark:
@@ -87,7 +87,7 @@ rule audit_rewards:
 rule score_mutants:
     """Try the property suite on programs that are known to be wrong: it must reject them all."""
     output:
-        scores=f"{REPORTS}/mutation.csv",
+        scores=reported(f"{REPORTS}/mutation.csv", "Tables"),
     log:
         f"{RESULTS}/logs/mutation.log",
     benchmark:
@@ -110,7 +110,7 @@ rule compare_claims:
         tables=[f"{REPORTS}/{name}" for name in [*TABLES, *CONTRASTS, *VISION]],
         published=CLAIMS,
     output:
-        claims=f"{REPORTS}/claims.csv",
+        claims=reported(f"{REPORTS}/claims.csv", "Tables"),
     log:
         f"{RESULTS}/logs/claims.log",
     benchmark:
@@ -135,7 +135,7 @@ rule draw_figures:
         tables=[f"{REPORTS}/{name}" for name in DRAWN],
         claims=f"{REPORTS}/claims.csv",
     output:
-        figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
+        figures=[reported(f"{REPORTS}/figures/{name}.svg", "Figures") for name in FIGURES],
     log:
         f"{RESULTS}/logs/figures.log",
     benchmark:
@@ -160,7 +160,7 @@ rule render_report:
         claims=f"{REPORTS}/claims.csv",
         figures=[f"{REPORTS}/figures/{name}.svg" for name in FIGURES],
     output:
-        page=f"{REPORTS}/report.html",
+        page=reported(f"{REPORTS}/report.html", "Page"),
     log:
         f"{RESULTS}/logs/report.log",
     benchmark:

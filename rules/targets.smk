@@ -1,5 +1,8 @@
 """The targets that people name."""
 
+TRAINED = ["pretrain", "rl", "expressions", "vision", "recall"]
+TENSORBOARD = Command("write_tensorboard", "--job {params.config:q} --out {params.folder:q}")
+
 
 rule data:
     """Examples, token ids and data cards of every seed."""
@@ -112,6 +115,30 @@ rule explorer:
         rules.render_explorer.output,
     message:
         "The rollout explorer is ready: run {RUN}"
+
+
+rule cards:
+    """Model card, data card, and a picture and a summary of every study."""
+    input:
+        rules.write_cards.output,
+        rules.share_studies.output,
+    message:
+        "The cards are ready: run {RUN}"
+
+
+rule tensorboard:
+    """Write the training metrics of every job as TensorBoard logs into results/<run>/tensorboard/ (not part of the default target)."""
+    input:
+        [path for stage in TRAINED for path in every(stage, "metrics.jsonl")],
+    log:
+        f"{RESULTS}/logs/tensorboard.log",
+    params:
+        config=canonical_json(CONFIG),
+        folder=f"{RESULTS}/tensorboard",
+    message:
+        "Writing TensorBoard logs to {params.folder}"
+    shell:
+        TENSORBOARD.line
 
 
 rule dag:

@@ -40,7 +40,7 @@ rule analyse_vision:
     input:
         every("vision", "predictions.parquet", "receipt.json"),
     output:
-        tables=[f"{REPORTS}/{name}" for name in VISION],
+        tables=[reported(f"{REPORTS}/{name}", "Tables") for name in VISION],
     log:
         f"{RESULTS}/logs/analyse_vision.log",
     benchmark:

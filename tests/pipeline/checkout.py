@@ -64,8 +64,8 @@ class Checkout:
         path.write_text(text.replace(old, new, 1))
 
     def results(self) -> dict[str, bytes]:
-        """Return the bytes of everything that two equal runs must have equal: weights, completions, tables, figures."""
-        kinds = ("*.safetensors", "*.parquet", "selection.json", "recipe.json", "*.svg", "*.csv")
+        """Return the bytes of everything that two equal runs must have equal: weights, completions, tables, figures, cards."""
+        kinds = ("*.safetensors", "*.parquet", "selection.json", "recipe.json", "*.svg", "*.csv", "*.png", "*.md")
         files = [path for kind in kinds for top in ("results", "reports") for path in (self.path / top).rglob(kind)]
         return {str(path.relative_to(self.path)): path.read_bytes() for path in files if path.name not in TIMED}
 

@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 PAGE = {"render_report": 1}
+CARDS = {"write_cards": 1}
+TOLD = {**CARDS, "share_studies": 1}
 REPORT = {"draw_figures": 1, **PAGE}
-CLAIMS = {"compare_claims": 1, **REPORT}
+CLAIMS = {"compare_claims": 1, **REPORT, **TOLD}
 RL_TABLES = {"analyse_studies": 1, **CLAIMS}
 OTHERS = {"analyse_expressions": 1, "analyse_vision": 1, "analyse_recall": 1, "analyse_architecture": 1}
 TABLES = {**OTHERS, **RL_TABLES}
@@ -17,9 +19,9 @@ RL_AGGREGATES = {"audit_rewards": 1, **EXPLORER, **RL_TABLES}
 AGGREGATES = {**OTHERS, **RL_AGGREGATES}
 EXPRESSIONS = {"train_expressions": 2, "analyse_expressions": 1, **RL_TABLES}
 VISION = {"train_vision": 2, "analyse_vision": 1, **RL_TABLES}
-NAMES = {"analyse_recall": 1, **REPORT}
+NAMES = {"analyse_recall": 1, **REPORT, **TOLD}
 RECALL = {"train_recall": 2, "analyse_recall": 1, **RL_TABLES}
-STRUCTURES = {"analyse_architecture": 1, **REPORT}
+STRUCTURES = {"analyse_architecture": 1, **REPORT, **TOLD}
 COSTS = {"measure_costs": 2, "analyse_architecture": 1, **RL_TABLES}
 LOSS = {"measure_loss": 2, "analyse_architecture": 1, **RL_TABLES}
 ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1, "trace_run": 1}
@@ -93,10 +95,12 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/analysis/__init__.py", TABLES),
         ("glint/config/study.py", AGGREGATES),
         ("workflow/pipeline/plan.py", AGGREGATES),
-        ("glint/audit.py", {"audit_rewards": 1, **PAGE}),
-        ("glint/verify/mutation.py", {"score_mutants": 1, **PAGE}),
+        ("glint/audit.py", {"audit_rewards": 1, **PAGE, **CARDS}),
+        ("glint/verify/mutation.py", {"score_mutants": 1, **PAGE, **CARDS}),
         ("glint/report/figures.py", REPORT),
         ("glint/report/explorer.py", EXPLORER),
+        ("glint/report/model_card.py", CARDS),
+        ("glint/report/findings.py", TOLD),
     ],
 )
 def test_edited_code_reruns_what_executes_it_and_what_follows(copy, module, jobs):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zipfile
 
 import pandas as pd
 import pytest
@@ -58,6 +59,8 @@ def test_targets_are_listed_with_what_they_make(code):
         "figures",
         "report",
         "explorer",
+        "cards",
+        "tensorboard",
         "dag",
         "clean_intermediates",
     ):
@@ -76,6 +79,7 @@ def test_targets_are_listed_with_what_they_make(code):
         ("statistics", "compare_claims"),
         ("figures", "draw_figures"),
         ("explorer", "render_explorer"),
+        ("cards", "share_studies"),
     ],
 )
 def test_a_target_runs_up_to_its_stage(code, target, last):
@@ -94,6 +98,8 @@ def test_a_target_runs_up_to_its_stage(code, target, last):
         "train_rl",
         "evaluate_after",
         "compare_claims",
+        "write_cards",
+        "share_studies",
         "draw_figures",
         "render_report",
     ]
@@ -150,6 +156,32 @@ def test_the_checks_on_rewards_are_made(finished):
     assert scores["family"].tolist() == list(ALL_FAMILIES)
     assert scores["killed"].tolist() == scores["mutants"].tolist()
     assert "none passed the property suite" in (reports / "report.html").read_text()
+
+
+def test_cards_pictures_and_summaries_are_part_of_a_run(finished):
+    reports = finished.path / "reports/tiny"
+    assert "# Model card" in (reports / "model_card.md").read_text()
+    assert "# Data card" in (reports / "data_card.md").read_text()
+    studies = {"main", "expressions", "vision", "names", "structure"}
+    for kind in ("png", "md"):
+        assert {path.stem for path in (reports / "share").glob(f"*.{kind}")} == studies
+    assert "`snakemake --cores all --configfile tiny.yaml`" in (reports / "share/main.md").read_text()
+
+
+def test_snakemakes_own_report_is_made_with_captions_and_without_a_network(copy):
+    copy.snakemake("--report", "report.zip")
+    with zipfile.ZipFile(copy.path / "report.zip") as archive:
+        text = "".join(archive.read(name).decode() for name in archive.namelist() if name.endswith((".html", ".js")))
+    for part in ("model_card.md", "share/main.png", "before_after.svg", "Sampled answers that pass in each family", "Figures", "Cards"):
+        assert part in text
+
+
+def test_tensorboard_logs_are_made_on_demand_alone(copy):
+    assert not (copy.path / "results/tiny/tensorboard").exists()
+    copy.snakemake("--cores", "1", "tensorboard")
+    folders = {str(path.parent.relative_to(copy.path / "results/tiny/tensorboard")) for path in copy.path.rglob("events.out.*")}
+    assert {"pretrain/main.published/seed-3", "rl/main.shuffled/seed-3"} < folders
+    assert copy.planned() == {}
 
 
 def test_picture_of_the_rules_is_up_to_date(code):
