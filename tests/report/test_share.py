@@ -4,6 +4,7 @@ import io
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -27,7 +28,7 @@ COMMAND = "snakemake --cores all --configfile config/quick.yaml config/mine.yaml
 @pytest.fixture(scope="module")
 def found():
     """What every study of the two reference runs found, by run and study."""
-    findings = {}
+    findings: dict[tuple[str, str], Any] = {}
     for run, folder in REFERENCES.items():
         config, results = load(ROOT / f"config/{run}.yaml"), Results(folder, folder / "claims.csv")
         findings |= {(run, study): (config, find(config, results, study)) for study in config.studies}
