@@ -1,15 +1,16 @@
 """The rollout explorer in a browser: filters, the search, the slider, keys and widths."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import overflowing, tab_stops, visit
+from tests.report import test_explorer as made
 
 STATUSES = "[...document.querySelectorAll('#list .row')].map((row) => row.dataset.status)"
 
 
 @pytest.fixture(scope="session")
 def file(tmp_path_factory):
-    made = pytest.importorskip("tests.report.test_explorer", reason="this checkout has no explorer", exc_type=ModuleNotFoundError)
     folder = tmp_path_factory.mktemp("explorer")
     made.render(made.CONFIG, made.write(folder / "run"), folder / "explorer.html")
     return folder / "explorer.html"
@@ -32,7 +33,7 @@ def test_a_verdict_and_a_word_filter_the_rows(browser, file):
             page.select_option("#status", status)
             assert set(page.evaluate(STATUSES)) == {status}
         page.click("#reset")
-        page.wait_for_function("document.querySelector('#status').value === ''")
+        expect(page.locator("#status")).to_have_value("")
         page.fill("#search", "return x * 2")
         assert set(page.evaluate(STATUSES)) <= {"passed", "wrong"}
         page.fill("#search", "no model wrote this")

@@ -43,7 +43,8 @@ def test_a_request_and_an_overflow_would_be_noticed(browser, tmp_path):
 def test_boxes_that_scroll_say_so_and_take_the_focus(browser, file):
     with visit(browser, file, 360) as opened:
         page = opened.page
-        page.wait_for_function(f"{WIDE}.every((box) => box.classList.contains('wide'))")
+        page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        assert page.evaluate(f"{WIDE}.every((box) => box.classList.contains('wide'))")
         assert page.evaluate(f"{WIDE}.length") > 5
         hints = page.evaluate(f"{WIDE}.map((box) => getComputedStyle(box.querySelector('caption > span'), '::after').content)")
         assert all("scroll" in hint for hint in hints)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from glint.manifest import Entry, Manifest
 from tests.browser.conftest import overflowing, visit
@@ -35,7 +36,7 @@ def test_they_load_in_silence_and_fit_the_window(browser, file, width):
 def test_keys_turn_the_slides(browser, file):
     with visit(browser, file) as opened:
         page = opened.page
-        page.wait_for_function("document.querySelector('.slides section.present') !== null")
+        expect(page.locator(".slides section.present").first).to_be_visible()
         first = page.evaluate(OPEN)
         page.keyboard.press("ArrowRight")
         assert page.evaluate(OPEN) != first

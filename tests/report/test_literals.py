@@ -15,13 +15,14 @@ MODULES = ("architecture.py", "contrasts.py", "costs.py", "honesty.py", "page.py
 DEFINITIONS = {
     "120": "all structures with at least two different operations",
     "(1 is the brightest)": "a scale",
+    "at temperature 1,": "the model's own probabilities",
     "This run has 0 ": "said of studies that a run does not have",
     "32 x 32": "pixels of an image",
     "FLOPs (6 an active parameter": "the formula by which they are counted",
     "10¹²": "a unit",
 }
 """Literals with digits that a page may hold, and what they are."""
-MARKUP = r"</?h[1-6]\b|initial-scale=1|tabindex=\"-?\d\"|&#?\w+;|%\.?\d?[gf]|\{:,\.\df\}|utf-8"
+MARKUP = r"</?h[1-6]\b|initial-scale=1|tabindex=\"-?\d\"|&#?\w+;|%\.?\d?[gf]|\{:,\.\df\}|utf-8|sha256-|(?:min|max|value)=\"0\""
 
 
 def literals(template):
