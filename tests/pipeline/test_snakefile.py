@@ -97,6 +97,8 @@ def test_a_target_runs_up_to_its_stage(code, target, last):
         "analyse_vision",
         "train_rl",
         "evaluate_after",
+        "trace_run",
+        "render_explorer",
         "compare_claims",
         "write_cards",
         "share_studies",
