@@ -20,5 +20,5 @@ def write_events(metrics: Path, folder: Path) -> None:
         for line in lines:
             position = next(line[name] for name in POSITIONS if name in line)
             for name, value in line.items():
-                if name not in POSITIONS and not isinstance(value, str):
+                if name not in POSITIONS and isinstance(value, int | float):  # a group without an update has no loss
                     writer.add_scalar(name, float(value), position, walltime=began + line["seconds"])

@@ -21,6 +21,7 @@ job          count
 train_rl         3
 total            4
 
+Select jobs to execute...
 [Mon Nov 30 10:15:13 2026]
 Job 12: RL of recipe abc, seed 42
 Finished jobid: 12 (Rule: train_rl)
@@ -50,7 +51,10 @@ def directory(tmp_path):
 
 
 def test_jobs_are_counted_by_the_newest_log(directory):
-    (directory / ".snakemake/log/2026-11-29T000000.1.snakemake.log").write_text("total 9\n9 of 9 steps (100%) done\nComplete log(s): x\n")
+    logs = directory / ".snakemake/log"
+    earlier = "total 9\nSelect jobs to execute...\n9 of 9 steps (100%) done\nComplete log(s): x\n"
+    (logs / "2026-11-29T000000.1.snakemake.log").write_text(earlier)
+    (logs / "2026-11-30T110000.1.snakemake.log").write_text("Building DAG of jobs...\ntotal 5\n")  # a dry run begins no job
     jobs = Jobs.of(directory / ".snakemake/log")
     assert jobs == Jobs(done=1, total=4, began=BEGAN.timestamp(), ended=False)
 

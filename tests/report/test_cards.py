@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -139,7 +140,8 @@ def test_every_outcome_of_every_arm_stands_in_its_row(model):
     table = pd.read_csv(TABLES / "estimates.csv").query("study == 'main' and stop == 'parses' and scope == 'targets'")
     table = table[table["method"].str.endswith("tasks within families")].set_index(["arm", "metric", "phase"])
     for arm in ("published", "shuffled"):
-        before, after, gain = (table.loc[(arm, "greedy_pass1", phase)] for phase in ("before", "after", "gain"))
+        keys: list[Any] = [(arm, "greedy_pass1", phase) for phase in ("before", "after", "gain")]
+        before, after, gain = (table.loc[key] for key in keys)
         row = cells(model, arm, "greedy answer passes")
         assert row[2:4] == [f"{share(one['estimate'])} {interval(one['low'], one['high'])}" for one in (before, after)]
         assert row[4] == f"{points(gain['estimate'])} {interval(gain['low'], gain['high'], signed=True)}"
@@ -149,7 +151,7 @@ def test_every_outcome_of_every_arm_stands_in_its_row(model):
 def test_sizes_are_those_of_the_tables(model):
     constants = pd.read_csv(TABLES / "constants.csv").query("study == 'main' and arm == 'published' and seed == 42").set_index("name")
     row = cells(model, "published", "the base recipe")
-    assert row[2:] == [whole(constants.loc[name, "value"]) for name in model_card.COUNTS]
+    assert row[2:] == [whole(constants["value"].to_dict()[name]) for name in model_card.COUNTS]
 
 
 def test_metadata_are_those_of_a_model_hub(model):

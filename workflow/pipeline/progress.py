@@ -8,6 +8,8 @@ from pathlib import Path
 
 STAMP = "%Y-%m-%dT%H%M%S"
 """How the name of a log of Snakemake begins: when its run began, local time."""
+STARTED = "Select jobs to execute"
+"""What the log of a run says before its first job, and that of a dry run or of a report does not."""
 ENDED = ("Complete log(s):", "Exiting because")
 
 
@@ -23,14 +25,16 @@ class Jobs:
 
     @classmethod
     def of(cls, folder: Path) -> "Jobs | None":
-        """Read the newest log in `folder`, `.snakemake/log`; None where no run has begun there."""
-        logs = sorted(folder.glob("*.snakemake.log"))
-        if not logs:
+        """Read the newest log of a run in `folder`, `.snakemake/log`; None where no run has begun there."""
+        logs = sorted(folder.glob("*.snakemake.log"), reverse=True)
+        texts = ((log, log.read_text(encoding="utf-8", errors="replace")) for log in logs)
+        found = next((one for one in texts if STARTED in one[1]), None)
+        if found is None:
             return None
-        text = logs[-1].read_text(encoding="utf-8", errors="replace")
+        log, text = found
         total = re.search(r"^total\s+(\d+)$", text, re.MULTILINE)
         done = re.findall(r"^(\d+) of \d+ steps", text, re.MULTILINE)
-        began = datetime.strptime(logs[-1].name.partition(".")[0], STAMP).timestamp()
+        began = datetime.strptime(log.name.partition(".")[0], STAMP).timestamp()
         return cls(int(done[-1]) if done else 0, int(total[1]) if total else 0, began, any(words in text for words in ENDED))
 
 
