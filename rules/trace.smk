@@ -55,7 +55,7 @@ rule render_explorer:
         every("evaluate/after", "completions.parquet"),
         every("trace", "next_bytes.parquet", "random.parquet"),
     output:
-        page=f"{REPORTS}/explorer.html",
+        page=reported(f"{REPORTS}/explorer.html", "Page"),
     log:
         f"{RESULTS}/logs/explorer.log",
     benchmark:
