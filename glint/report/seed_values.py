@@ -1,0 +1,114 @@
+"""What single seeds scored: one value a study, arm, seed and quantity, read from the tables of a report, whatever the kind of study.
+
+Shares lie in [0, 1], losses and log-probabilities are in nats.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+
+class Quantity(NamedTuple):
+    """What names a value beside its seed, empty where a kind of study has no such thing."""
+
+    study: str
+    arm: str
+    split: str
+    stop: str
+    scope: str
+    """Families of an rl study, split of a pretraining study, source of an architecture study; else `all`."""
+    metric: str
+    phase: str
+    step: int
+    """0 in rl studies, which report their last checkpoint alone."""
+
+
+QUANTITY = list(Quantity._fields)
+NATS = ("loss", "log_prob")
+"""Metrics that are no shares."""
+PRIMARY = {
+    "seeds": {"metric": "greedy_pass1", "scope": "targets"},
+    "expressions": {"metric": "byte_accuracy", "scope": "held_out"},
+    "vision": {"metric": "accuracy", "scope": "all"},
+    "recall": {"metric": "recalled", "scope": "all"},
+    "architecture": {"metric": "loss", "scope": "all"},
+}
+"""The tables that hold values of seeds, and the outcome of their studies that comes first."""
+CONTRASTS = {
+    "expressions": "contrasts",
+    "vision": "vision_contrasts",
+    "recall": "recall_contrasts",
+    "architecture": "architecture_contrasts",
+}
+"""Where the planned comparisons of each such table stand."""
+
+
+def read(folder: Path, name: str) -> pd.DataFrame:
+    """Return one table of a report, empty where the report has none: it is older than that kind of study."""
+    path = folder / f"{name}.csv"
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["study"])
+
+
+def seed_values(folder: Path) -> pd.DataFrame:
+    """Return the columns `table`, `QUANTITY`, `seed` and `value`, a row a value, in the order of the tables; missing seeds are left out.
+
+    Raises ValueError where the folder holds no table of seeds.
+    """
+    if not (folder / "seeds.csv").exists():
+        raise ValueError(f"{folder} holds no tables of a run (seeds.csv is missing); `make quick` makes reports/quick")
+    found = [shape(rows).assign(table=name) for name, shape in _SHAPES.items() if len(rows := _complete(folder, name))]
+    columns = ["table", *QUANTITY, "seed", "value"]
+    if not found:
+        return pd.DataFrame(columns=columns)
+    values = pd.concat(found, ignore_index=True).reindex(columns=columns)
+    values = values.fillna({"split": "", "stop": "", "phase": "", "step": 0})
+    return values.dropna(subset=["value"]).astype({"step": int, "seed": int})
+
+
+def points(metric: str) -> bool:
+    """Return whether a metric is a share, whose differences are told in percentage points."""
+    return metric not in NATS
+
+
+def _complete(folder: Path, name: str) -> pd.DataFrame:
+    table = read(folder, name)
+    return table if table.empty else table[table["status"] == "complete"]
+
+
+def _rl(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the shares before and after RL, and the gain."""
+    before, after = table["before"] / table["of"], table["after"] / table["of"]
+    phases = {"before": before, "after": after, "gain": after - before}
+    return pd.concat([table.assign(phase=phase, value=value) for phase, value in phases.items()])
+
+
+def _expressions(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns="split").assign(scope=table["split"])
+
+
+def _vision(table: pd.DataFrame) -> pd.DataFrame:
+    shares = table.assign(metric="accuracy", value=table["right"] / table["of"])
+    return pd.concat([shares, table.assign(metric="loss", value=table["loss"])]).assign(scope="all")
+
+
+def _recall(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the share of names recalled over all distances."""
+    sums = table.groupby(["study", "arm", "seed", "step"], sort=False, as_index=False)[["right", "of"]].sum()
+    return sums.assign(metric="recalled", scope="all", value=sums["right"] / sums["of"])
+
+
+def _architecture(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the held-out losses by source, and the share of dev tasks solved."""
+    table = table.assign(scope=table["source"])
+    return pd.concat([table.assign(metric="loss", value=table["loss"]), table.assign(metric="dev", value=table["dev"] / 100)])
+
+
+_SHAPES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "seeds": _rl,
+    "expressions": _expressions,
+    "vision": _vision,
+    "recall": _recall,
+    "architecture": _architecture,
+}
