@@ -3,7 +3,7 @@
 TABLES = ["estimates.csv", "seeds.csv", "comparisons.csv", "rl.csv", "curves.csv", "selection.csv", "constants.csv", "example.json"]
 CHECKS = ["honesty.csv", "mutation.csv"]
 # Facts of this machine and this run; no figure is drawn from them.
-CIRCUMSTANCES = ["timings.csv", "provenance.json"]
+CIRCUMSTANCES = ["timings.csv", "config.json", "provenance.json"]
 FIGURES = ["pretraining", "rl", "before_after", "families", "arms", "contrasts", "forgetting", "vision", "images", "claims"]
 # Of the structures of the decoder; the last is drawn from times of this machine.
 FIGURES += ["losses", "forest", "sources", "recall", "costs"]

@@ -31,7 +31,7 @@ COLUMNS = {
     "timings": ["stage", *ARM, "seed", "seconds", "device"],
 }
 COUNTS = ("of", "gains", "losses", *COMPARED, "needed", "groups", "rollouts", "updates", "exact", "invalid", "zero_spread_groups", "count")
-OUTPUTS = (*(f"{name}.csv" for name in COLUMNS), "example.json", "provenance.json")
+OUTPUTS = (*(f"{name}.csv" for name in COLUMNS), "example.json", "config.json", "provenance.json")
 
 
 def analyse(config: Config, manifest: Path, out: Path) -> None:
@@ -62,6 +62,7 @@ def analyse(config: Config, manifest: Path, out: Path) -> None:
         write_text(out / f"{name}.csv", csv_text(rows[name], columns, COUNTS))
     study, arm = arms[0]
     write_json(out / "example.json", choose_example(files, study, arm, config.studies[study].seeds[0], recipes[study, arm]))
+    write_json(out / "config.json", config.model_dump(mode="json"))
     write_json(out / "provenance.json", {"run": config.run, "config": digest(config), "machines": machines(files)})
 
 

@@ -97,6 +97,19 @@ def student(values_S: ArrayLike, confidence: float = 0.95) -> Interval:
     return Interval(mean, mean - float(half), mean + float(half))
 
 
+def welch(ours_S: ArrayLike, theirs_S: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the difference of two means over seeds that have nothing in common, with Welch's interval (unequal variances).
+
+    Fewer than two seeds on a side, or no spread on either, give no interval: the ends are NaN.
+    """
+    ours_S, theirs_S = np.asarray(ours_S, dtype=float), np.asarray(theirs_S, dtype=float)
+    difference = float(ours_S.mean() - theirs_S.mean())
+    if min(len(ours_S), len(theirs_S)) < 2 or np.ptp(ours_S) == np.ptp(theirs_S) == 0:
+        return Interval(difference, np.nan, np.nan)
+    ends = stats.ttest_ind(ours_S, theirs_S, equal_var=False).confidence_interval(confidence)
+    return Interval(difference, float(ends.low), float(ends.high))
+
+
 def wilson(count: int, of: int, confidence: float = 0.95) -> Interval:
     """Return a proportion with its Wilson interval: independent trials only, so within one seed it is descriptive."""
     low, high = proportion_confint(count, of, alpha=1 - confidence, method="wilson")
