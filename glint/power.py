@@ -30,6 +30,8 @@ from glint.statistics.power import (
 SEEDS = (3, 5, 8, 10, 15, 20, 30)
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Effects of the table, as multiples of the one asked for."""
+NO_SPREAD = 1e-9
+"""A deviation so small comes from the rounding of shares."""
 MOST_POINTS = 200
 """By which two gains can differ, in points."""
 DEFAULT_EFFECT = {True: 10.0, False: 0.05}
@@ -118,7 +120,7 @@ def _told(rows: pd.DataFrame, what: str, by_seed: pd.Series) -> Differences:
 def lines(found: Differences, effect: float, power: float, alpha: float, confidence: float = 0.95) -> list[str]:
     """Return what is printed; raises ValueError for fewer than two seeds, or where all seeds differ by the same amount."""
     spread = deviation(found.values_S, confidence)
-    if spread.estimate == 0:
+    if spread.estimate < NO_SPREAD:
         raise ValueError(f"{found.says}: all {len(found.seeds)} seeds differ by the same amount, so no spread between seeds is to be seen")
     shown = ", ".join(f"{seed}: {value:+.{1 if found.shares else 3}f}" for seed, value in zip(found.seeds, found.values_S, strict=True))
     return [

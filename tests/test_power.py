@@ -118,4 +118,4 @@ def test_one_seed_and_seeds_that_all_agree_say_why_there_is_no_answer(tmp_path: 
     with pytest.raises(SystemExit, match="1 seed in hand shows no spread"):
         main([str(report(tmp_path / "one", "base 1 2 10"))])
     with pytest.raises(SystemExit, match="all 2 seeds differ by the same amount"):
-        main([str(report(tmp_path / "two", "base 1 2 10", "base 2 4 12"))])
+        main([str(report(tmp_path / "two", "base 1 2 9", "base 2 4 11"))])

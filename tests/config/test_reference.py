@@ -41,7 +41,7 @@ def test_schema_accepts_shipped_configs_and_sees_a_typo_in_an_arm():
     assert [list(error.path)[-2:] for error in validator.iter_errors(data)] == [["shuffled", "rl"]]
 
 
-@pytest.mark.parametrize("page", ["README.md", "config/README.md"])
+@pytest.mark.parametrize("page", ["docs/your-own-experiment.md", "config/README.md"])
 def test_every_example_runs_over_the_published_study(page):
     examples = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert examples
