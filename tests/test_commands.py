@@ -4,6 +4,7 @@ A command for which no rule below says how to run it fails: none is skipped in s
 """
 
 import importlib
+import os
 import re
 import shlex
 import shutil
@@ -69,7 +70,8 @@ class Places:
             shutil.copytree(
                 ROOT / "reports/reference/published", folder / "reports" / run, ignore=shutil.ignore_patterns("figures", "*.html")
             )
-        (folder / "config").mkdir()
+        for name in ("config", "results/quick/logs"):
+            (folder / name).mkdir()
         (folder / "config/mine.yaml").write_text(self.experiment)
         return folder
 
@@ -136,11 +138,19 @@ def run_door(command: str, places: Places, monkeypatch: pytest.MonkeyPatch) -> N
     assert code in (None, 0), code
 
 
+def look_once(command: str, places: Places, _: pytest.MonkeyPatch) -> None:
+    """Run a script that looks again and again until the run ends, for one look."""
+    script, *arguments = shlex.split(command)[1:]
+    paths = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'workflow'}"}
+    subprocess.run([sys.executable, str(ROOT / script), *arguments, "--once"], cwd=places.results, env=environment() | paths, check=True)
+
+
 RULES: dict[str, Callable[[str, Places, pytest.MonkeyPatch], None]] = {
     r"make [a-z]+": plan_make,
     r"snakemake .*(--list-rules|--rulegraph).*": run_snakemake,
     r"snakemake\b.*": plan_snakemake,
     r"python -m glint\.\w+\b.*": run_door,
+    r"python workflow/scripts/watch\.py.*": look_once,
     r"printf .* > \w+\.py": run_shell,
 }
 
