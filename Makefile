@@ -5,6 +5,7 @@ CORES ?= all
 TORCH_INDEX ?=
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
+REVEAL := node_modules/.package-lock.json
 STAMP := $(VENV)/installed-$(shell cksum < requirements.lock | cut -d ' ' -f 1)
 FITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c '$(FITS)' 2>/dev/null && { echo $$p; break; }; done)
@@ -35,7 +36,7 @@ readme: install  ## write the numbers and the DAG of README.md from the referenc
 schema: install  ## write config/schema.json and the table in config/README.md from the config classes
 	python workflow/scripts/describe_config.py
 
-install: $(STAMP)
+install: $(STAMP) $(REVEAL)
 
 $(STAMP): requirements.lock
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with venv was found; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python"; exit 1; }
@@ -43,6 +44,10 @@ $(STAMP): requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $$(grep '^torch==' requirements.lock)
 	python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	touch $@
+
+$(REVEAL): package-lock.json | $(STAMP)
+	npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel error
 	touch $@
 
 lock:  ## resolve the direct dependencies anew and write requirements.lock
@@ -55,4 +60,4 @@ lock:  ## resolve the direct dependencies anew and write requirements.lock
 	rm -rf $(VENV)-lock
 
 clean:  ## remove the environment and caches; results and reports stay
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build
+	rm -rf $(VENV) node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build
