@@ -158,6 +158,14 @@ def every(stage, *names):
     return [f"{PLAN.folder(job.id)}/{name}" for job in PLAN.stage(stage) for name in names]
 
 
+def front(stage, *names):
+    """Return the files `names` that the first seed of the arm in front has of a stage."""
+    study = CONFIG.rl_studies()[0]
+    plan = CONFIG.studies[study]
+    (run,) = (run for run in PLAN.runs if (run.study, run.arm, run.seed) == (study, plan.base, plan.seeds[0]))
+    return [f"{PLAN.folder(run.stages[stage])}/{name}" for name in names]
+
+
 def every_of(kind, stage, *names):
     """Return the files `names` of all jobs of a stage that studies of one kind need."""
     jobs = {run.stages[stage] for run in PLAN.runs if CONFIG.studies[run.study].kind == kind}

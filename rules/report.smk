@@ -7,8 +7,12 @@ CIRCUMSTANCES = ["timings.csv", "config.json", "provenance.json"]
 FIGURES = ["pretraining", "rl", "before_after", "families", "arms", "contrasts", "forgetting", "vision", "images", "claims"]
 # Of the structures of the decoder; the last is drawn from times of this machine.
 FIGURES += ["losses", "forest", "sources", "recall", "costs"]
+# Those that the slides show.
+SHOWN = ["pretraining", "rl", "before_after", "families"]
 # What figures are drawn from.
 DRAWN = [*TABLES, *CONTRASTS, *VISION, *ARCHITECTURE, *ARCHITECTURE_COSTS, *RECALL]
+# From npm, by `make install`.
+REVEAL = os.path.relpath(ROOT / "node_modules/reveal.js")
 CLAIMS = [os.path.relpath(ROOT / CONFIG.claims)] if CONFIG.claims else []
 
 ANALYSE = Command("analyse", "--job {params.config:q} --manifest {output.manifest:q} --out {params.folder:q}")
@@ -16,6 +20,12 @@ AUDIT = Command("audit_rewards", "--job {params.config:q} --out {output.counts:q
 SCORE = Command("score_mutants", "--job {params.job:q} --out {output.scores:q}")
 COMPARE = Command("compare_claims", "--job {params.config:q} --tables {params.tables:q} {params.claims} --out {output.claims:q}")
 DRAW = Command("draw_figures", "--tables {params.tables:q} --claims {input.claims:q} --out {params.folder:q}")
+CHOOSE = Command("choose_lesson", "--job {params.config:q} --out {output.lesson:q}")
+SLIDES = Command(
+    "render_slides",
+    "--job {params.config:q} --tables {params.tables:q} --claims {input.claims:q} --figures {params.figures:q} "
+    "--reveal {params.reveal:q} --out {output.slides:q}",
+)
 RENDER = Command(
     "render_report",
     "--job {params.config:q} --tables {params.tables:q} --claims {input.claims:q} --figures {params.figures:q} --out {output.page:q}",
@@ -177,3 +187,55 @@ rule render_report:
         "Writing the report"
     shell:
         RENDER.line
+
+
+rule choose_lesson:
+    """Choose the task, the group and the text with which the slides teach."""
+    input:
+        front("corpus", "examples.parquet"),
+        front("rl", "rollouts.parquet"),
+        front("trace", "next_bytes.parquet", "routing.parquet"),
+    output:
+        lesson=f"{REPORTS}/lesson.json",
+    log:
+        f"{RESULTS}/logs/lesson.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/lesson.tsv"
+    threads: 1
+    resources:
+        mem_mb=500,
+    params:
+        code=CHOOSE.code,
+        config=canonical_json(CONFIG),
+    message:
+        "Choosing what the slides show"
+    shell:
+        CHOOSE.line
+
+
+rule render_slides:
+    """Write the slides, one file that needs no network."""
+    input:
+        tables=[f"{REPORTS}/{name}" for name in TABLES],
+        lesson=f"{REPORTS}/lesson.json",
+        claims=f"{REPORTS}/claims.csv",
+        figures=[f"{REPORTS}/figures/{name}.svg" for name in SHOWN],
+    output:
+        slides=f"{REPORTS}/slides.html",
+    log:
+        f"{RESULTS}/logs/slides.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/slides.tsv"
+    threads: 1
+    resources:
+        mem_mb=500,
+    params:
+        code=SLIDES.code + command_hash((ROOT / "package-lock.json").read_text()),
+        config=canonical_json(CONFIG),
+        tables=folder_of_input("tables"),
+        figures=folder_of_input("figures"),
+        reveal=REVEAL,
+    message:
+        "Writing the slides"
+    shell:
+        SLIDES.line

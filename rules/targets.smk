@@ -141,6 +141,14 @@ rule tensorboard:
         TENSORBOARD.line
 
 
+rule slides:
+    """The slides: the study as a lesson, one file."""
+    input:
+        rules.render_slides.output,
+    message:
+        "The slides are ready: run {RUN}"
+
+
 rule dag:
     """Draw the rules and their order into docs/pipeline.mmd (Mermaid), the picture in the README."""
     log:

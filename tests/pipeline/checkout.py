@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TIMED = ("timings.csv", "architecture_arms.csv", "costs.csv", "costs_speed.csv", "costs.svg")
 """Tables with times and the figure drawn from them, which no two runs have in common."""
-CODE = ("Snakefile", "glint", "rules", "workflow", "profiles", "config")
+CODE = ("Snakefile", "glint", "rules", "workflow", "profiles", "config", "package-lock.json")
 
 
 class Checkout:
@@ -30,11 +30,12 @@ class Checkout:
             source = ROOT / name
             shutil.copytree(source, path / name, ignore=ignored) if source.is_dir() else shutil.copy2(source, path / name)
         shutil.copy2(ROOT / "tests/pipeline/tiny.yaml", path / "tiny.yaml")
+        (path / "node_modules").symlink_to(ROOT / "node_modules")
         return cls(path)
 
     def copy(self, path: Path) -> "Checkout":
         """Return a copy with everything in it, file dates included."""
-        shutil.copytree(self.path, path)
+        shutil.copytree(self.path, path, symlinks=True)
         return Checkout(path)
 
     def command(self, *arguments: str) -> list[str]:

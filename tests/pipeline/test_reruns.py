@@ -9,13 +9,14 @@ import yaml
 PAGE = {"render_report": 1}
 CARDS = {"write_cards": 1}
 TOLD = {**CARDS, "share_studies": 1}
-REPORT = {"draw_figures": 1, **PAGE}
+REPORT = {"draw_figures": 1, "render_slides": 1, **PAGE}
 CLAIMS = {"compare_claims": 1, **REPORT, **TOLD}
 RL_TABLES = {"analyse_studies": 1, **CLAIMS}
 OTHERS = {"analyse_expressions": 1, "analyse_vision": 1, "analyse_recall": 1, "analyse_architecture": 1}
-TABLES = {**OTHERS, **RL_TABLES}
+LESSON = {"choose_lesson": 1}
+TABLES = {**OTHERS, **LESSON, **RL_TABLES}
 EXPLORER = {"render_explorer": 1}
-RL_AGGREGATES = {"audit_rewards": 1, **EXPLORER, **RL_TABLES}
+RL_AGGREGATES = {"audit_rewards": 1, **EXPLORER, **LESSON, **RL_TABLES}
 AGGREGATES = {**OTHERS, **RL_AGGREGATES}
 EXPRESSIONS = {"train_expressions": 2, "analyse_expressions": 1, **RL_TABLES}
 VISION = {"train_vision": 2, "analyse_vision": 1, **RL_TABLES}
@@ -27,7 +28,7 @@ LOSS = {"measure_loss": 2, "analyse_architecture": 1, **RL_TABLES}
 ARM = {"train_rl": 1, "evaluate_curve": 1, "evaluate_after": 1, "trace_run": 1}
 ARMS = {"train_rl": 2, "evaluate_curve": 2, "evaluate_after": 2, "trace_run": 2}
 RL = {**ARMS, **RL_AGGREGATES}
-TRACE = {"trace_run": 2, **EXPLORER}
+TRACE = {"trace_run": 2, **EXPLORER, **LESSON, "render_slides": 1}
 SELECTION = {"select_start": 1, "evaluate_before": 1, **VISION, **RL}
 EVALUATION = {"evaluate_pretraining": 2, "analyse_architecture": 1, **SELECTION}
 PRETRAINING = {"pretrain_longest_seed": 2, **LOSS, **EVALUATION}
@@ -97,6 +98,8 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("workflow/pipeline/plan.py", AGGREGATES),
         ("glint/audit.py", {"audit_rewards": 1, **PAGE, **CARDS}),
         ("glint/verify/mutation.py", {"score_mutants": 1, **PAGE, **CARDS}),
+        ("glint/analysis/lesson.py", {"choose_lesson": 1, "render_slides": 1}),
+        ("glint/report/slides.py", {"render_slides": 1}),
         ("glint/report/figures.py", REPORT),
         ("glint/report/explorer.py", EXPLORER),
         ("glint/report/model_card.py", CARDS),

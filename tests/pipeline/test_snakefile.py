@@ -1,5 +1,6 @@
 """The Snakefile itself: its linter, its targets, its refusals, its picture."""
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -61,6 +62,7 @@ def test_targets_are_listed_with_what_they_make(code):
         "explorer",
         "cards",
         "tensorboard",
+        "slides",
         "dag",
         "clean_intermediates",
     ):
@@ -184,6 +186,21 @@ def test_tensorboard_logs_are_made_on_demand_alone(copy):
     folders = {str(path.parent.relative_to(copy.path / "results/tiny/tensorboard")) for path in copy.path.rglob("events.out.*")}
     assert {"pretrain/main.published/seed-3", "rl/main.shuffled/seed-3"} < folders
     assert copy.planned() == {}
+
+
+def test_the_slides_work_a_real_advantage_out(finished):
+    reports = finished.path / "reports/tiny"
+    group = json.loads((reports / "lesson.json").read_text())["group"]
+    for sample in group["samples"]:
+        assert (sample["reward"] - sample["baseline"]) / group["scale"] == pytest.approx(sample["advantage"], abs=1e-6)
+    assert 'id="advantage"' in (reports / "slides.html").read_text()
+
+
+def test_without_reveal_the_slides_name_the_command_that_brings_it(copy):
+    (copy.path / "node_modules").unlink()
+    (copy.path / "reports/tiny/slides.html").unlink()
+    text = copy.snakemake("--cores", "1", "slides", succeeds=False)
+    assert "node_modules/reveal.js/dist/reveal.css is missing, and the slides are shown with it: `make install` brings reveal.js" in text
 
 
 def test_picture_of_the_rules_is_up_to_date(code):

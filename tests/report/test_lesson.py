@@ -1,0 +1,83 @@
+"""What the slides teach with: chosen by rules, and its arithmetic that of the training."""
+
+import json
+
+import numpy as np
+import pytest
+
+from glint.analysis.lesson import analyse, baselines, read_text, routes, scale, shown_group, shown_task
+from glint.config.rl import RLRecipe
+from glint.manifest import Entry, Manifest
+from glint.tasks.tokenizer import encode
+from tests.report import synthetic, traces
+
+PROMPT = "# Add one.\ndef increment_aaa(x):\n"
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        *(RLRecipe(baseline=rule) for rule in ("leave_one_out", "group_mean", "none", "group_normalised")),
+        RLRecipe(baseline="group_normalised", std_ddof=0),
+    ],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_reward_less_baseline_is_the_advantage_of_the_training(recipe, seed):
+    rewards_G, learned_G = traces.random_rewards(recipe, seed)
+    np.testing.assert_allclose((rewards_G - baselines(rewards_G, recipe.baseline)) / scale(rewards_G, recipe), learned_G, atol=1e-12)
+
+
+def test_leaving_one_out_by_hand():
+    np.testing.assert_allclose(baselines(np.array([1.0, 0.0, -0.1]), "leave_one_out"), [-0.05, 0.45, 0.5])
+
+
+def test_the_group_is_the_first_with_the_most_different_rewards():
+    group = shown_group(traces.rollouts(RLRecipe()), RLRecipe())
+    assert group["group"] == 1
+    assert [sample["reward"] for sample in group["samples"]] == list(traces.REWARDS[1])
+    for sample in group["samples"]:
+        assert sample["reward"] - sample["baseline"] == pytest.approx(sample["advantage"], abs=1e-6)
+
+
+def test_the_task_is_the_first_by_name():
+    examples = synthetic.examples().assign(completion="")
+    names = [synthetic.identity("increment", task) for task in range(synthetic.TASKS)]
+    assert shown_task(examples, "confirm", "increment")["identity"] == min(names)
+
+
+def test_a_text_is_read_byte_by_byte_and_marked_where_rl_moved_it_most():
+    text = read_text(traces.next_bytes("increment_aaa"), "increment")
+    assert [place["given"] for place in text["places"]] == encode(traces.COMPLETION, bos=False)
+    assert text["turn"] == len(traces.COMPLETION) - 2
+    turn = text["places"][text["turn"]]
+    assert (turn["before"]["probability"], turn["after"]["probability"]) == (0.5, 0.9)
+    assert [token for token, _ in turn["after"]["likeliest"]] == [turn["given"], 4 + ord("<"), 2]
+
+
+def test_routes_are_those_of_the_answer_and_shares_those_of_the_whole_text():
+    route = routes(traces.routing(PROMPT), "increment", PROMPT, 8)
+    assert route["tokens"] == encode(traces.COMPLETION, bos=False)[:-1]
+    assert [row["layer"] for row in route["layers"]] == [0, 1, 2, 3]
+    first = len(encode(PROMPT))
+    assert route["layers"][2]["experts"] == [(2 + first + place) % 8 for place in range(len(route["tokens"]))]
+    assert sum(route["shares"]) == pytest.approx(1)
+
+
+def test_a_model_without_routes_has_none():
+    assert routes(traces.routing(PROMPT).head(0), "increment", PROMPT, 8) is None
+
+
+def test_the_lesson_is_of_the_first_seed_of_the_arm_in_front(analysed, tmp_path):
+    entries = traces.write(tmp_path, analysed / "results/manifest.json")
+    analyse(synthetic.config(), Manifest([Entry(**entry) for entry in entries]), tmp_path / "lesson.json")
+    lesson = json.loads((tmp_path / "lesson.json").read_text())
+    assert (lesson["study"], lesson["arm"], lesson["seed"]) == ("main", "published", 42)
+    assert lesson["task"]["family"] == "increment"
+    assert None not in lesson.values()
+
+
+def test_what_a_seed_lacks_is_null(analysed, tmp_path):
+    entries = [entry | {"path": None} for entry in traces.write(tmp_path, analysed / "results/manifest.json")]
+    analyse(synthetic.config(), Manifest([Entry(**entry) for entry in entries]), tmp_path / "lesson.json")
+    lesson = json.loads((tmp_path / "lesson.json").read_text())
+    assert [lesson[name] for name in ("task", "group", "next_bytes", "routing")] == [None] * 4
