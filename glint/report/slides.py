@@ -1,5 +1,6 @@
 """The slides: the study as a lesson, one self-contained HTML file, every number of which comes from a result file or the config."""
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +130,10 @@ def _outcome(results: Results, metric: str, control: str | None) -> dict[str, An
     }
 
 
-def _seeds(results: Results, metric: str) -> list[dict[str, Any]]:
+def _seeds(results: Results, metric: str) -> list[dict[Hashable, Any]]:
     table = results.of_study("seeds")
     front = (table["arm"] == results.arm) & (table["scope"] == "targets") & (table["stop"] == results.stop) & (table["metric"] == metric)
-    rows: list[dict[str, Any]] = table[front].to_dict("records")
-    return rows
+    return table[front].to_dict("records")
 
 
 def _families(results: Results) -> dict[str, list[str]]:
@@ -156,6 +156,6 @@ def _beside(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def _only(verdicts: "pd.Series[str]") -> str:
+def _only(verdicts: pd.Series) -> str:
     (verdict,) = verdicts
     return str(verdict)

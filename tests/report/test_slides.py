@@ -94,9 +94,10 @@ def test_about_twenty_slides_each_with_notes(deck):
 
 
 def test_no_number_is_written_in_a_template():
-    """What a reader sees as a number comes through an expression; SVG and HTML attributes are geometry, `<h2>` a name."""
+    """What a reader sees as a number comes through an expression; tags and attributes are geometry."""
     for path in sorted((TEMPLATES / "slides").glob("*.html")):
-        shown = re.sub(r"{{.*?}}|{%.*?%}|<[^>]*>", "", path.read_text(), flags=re.DOTALL)
+        template = re.sub(r"{{.*?}}|{%.*?%}", "", path.read_text(), flags=re.DOTALL)
+        shown = re.sub(r"<[^>]*>", "", template)
         assert not re.search(r"\d", shown), f"{path.name}: {re.findall('.*[0-9].*', shown)}"
 
 
@@ -115,7 +116,8 @@ def test_the_arithmetic_on_the_slide_is_that_of_the_group(deck):
 
 
 def test_texts_of_a_model_are_shown_never_run(deck):
-    assert deck.count("<script") == deck.count("</script>") == 4  # ours three, and one inside the text of the notes plugin
+    assert deck.count("</script>") == 3
+    assert deck.count("<script") == 3 + 1  # inside the text of the stand-in of the notes plugin, which does not end its element
     assert "&lt;/script&gt;&lt;script&gt;alert(&#39;x&#39;)" in deck
     assert "const Reveal = '<\\/script>'" in deck
     assert "const RevealNotes = '<\\!-- <script>'" in deck

@@ -74,7 +74,7 @@ def write(root, manifest, arm="published", seed=42, completion=COMPLETION):
     return kept
 
 
-def random_rewards(recipe: RLRecipe, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def random_rewards(recipe, seed):
     """Return rewards of one group, and the advantages that training would take from them."""
     rewards_G = np.random.default_rng(seed).choice([1.0, 0.0, -0.1], size=9)
     return rewards_G, advantages(torch.tensor(rewards_G), recipe).numpy()
