@@ -61,7 +61,8 @@ def baselines(rewards_G: NDArray[np.float64], rule: str) -> NDArray[np.float64]:
     if rule == "none":
         return np.zeros_like(rewards_G)
     if rule == "leave_one_out":
-        return (rewards_G.sum() - rewards_G) / (len(rewards_G) - 1)
+        others_G: NDArray[np.float64] = (rewards_G.sum() - rewards_G) / (len(rewards_G) - 1)
+        return others_G
     return np.full_like(rewards_G, rewards_G.mean())
 
 

@@ -133,7 +133,8 @@ def _outcome(results: Results, metric: str, control: str | None) -> dict[str, An
 def _seeds(results: Results, metric: str) -> list[dict[Hashable, Any]]:
     table = results.of_study("seeds")
     front = (table["arm"] == results.arm) & (table["scope"] == "targets") & (table["stop"] == results.stop) & (table["metric"] == metric)
-    return table[front].to_dict("records")
+    rows: list[dict[Hashable, Any]] = table[front].to_dict("records")
+    return rows
 
 
 def _families(results: Results) -> dict[str, list[str]]:

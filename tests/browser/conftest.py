@@ -60,7 +60,9 @@ class Visit:
     """An open page, and what it should not have done: `complaints` in the console, `requests` to anywhere but files."""
 
     def __init__(self, page):
-        self.page, self.complaints, self.requests = page, [], []
+        self.page = page
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
         page.on("console", lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.route("**/*", self._allow)

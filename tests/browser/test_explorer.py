@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from glint.report.explorer import render
 from tests.browser.conftest import overflowing, tab_stops, visit
 from tests.report import test_explorer as made
 
@@ -12,7 +13,7 @@ STATUSES = "[...document.querySelectorAll('#list .row')].map((row) => row.datase
 @pytest.fixture(scope="session")
 def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorer")
-    made.render(made.CONFIG, made.write(folder / "run"), folder / "explorer.html")
+    render(made.CONFIG, made.write(folder / "run"), folder / "explorer.html")
     return folder / "explorer.html"
 
 

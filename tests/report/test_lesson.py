@@ -56,6 +56,7 @@ def test_a_text_is_read_byte_by_byte_and_marked_where_rl_moved_it_most():
 
 def test_routes_are_those_of_the_answer_and_shares_those_of_the_whole_text():
     route = routes(traces.routing(PROMPT), "increment", PROMPT, 8)
+    assert route is not None
     assert route["tokens"] == encode(traces.COMPLETION, bos=False)[:-1]
     assert [row["layer"] for row in route["layers"]] == [0, 1, 2, 3]
     first = len(encode(PROMPT))

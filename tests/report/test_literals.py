@@ -37,8 +37,8 @@ def strings(module):
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     formats = (node.format_spec for node in ast.walk(tree) if isinstance(node, ast.FormattedValue) and node.format_spec)
     specs = {id(part) for one in formats for part in ast.walk(one)}
-    shown = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    return [node.value for node in shown if id(node) not in documentation | specs and not re.fullmatch(r"\w+", node.value)]
+    strings = ((id(node), node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return [text for place, text in strings if place not in documentation | specs and not re.fullmatch(r"\w+", text)]
 
 
 def typed_numbers(texts):

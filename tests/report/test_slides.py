@@ -199,6 +199,7 @@ def test_without_reveal_one_sentence_names_the_command(taught, tmp_path):
 @pytest.mark.parametrize(("window", "stride", "context"), [(32, 32, 192), (8, 12, 160), (24, 16, 40)])
 def test_the_drawn_positions_are_those_that_the_model_sees(window, stride, context):
     seen = mechanisms.seen(ModelRecipe(window=window, stride=stride, context=context))
+    assert seen is not None
     positions = torch.arange(seen.length)
     mask = visible(positions, positions, window, stride)
     assert list(seen.last) == mask[-1].nonzero().squeeze(1).tolist()
