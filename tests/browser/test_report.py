@@ -4,6 +4,7 @@ import re
 
 import pandas as pd
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import overflowing, tab_stops, visit
 
@@ -43,9 +44,9 @@ def test_a_request_and_an_overflow_would_be_noticed(browser, tmp_path):
 def test_boxes_that_scroll_say_so_and_take_the_focus(browser, file):
     with visit(browser, file, 360) as opened:
         page = opened.page
-        page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
-        assert page.evaluate(f"{WIDE}.every((box) => box.classList.contains('wide'))")
+        expect(page.locator(".scroll.wide")).to_have_count(page.evaluate(f"{WIDE}.length"))
         assert page.evaluate(f"{WIDE}.length") > 5
+        assert page.evaluate(f"{WIDE}.every((box) => box.classList.contains('wide'))")
         hints = page.evaluate(f"{WIDE}.map((box) => getComputedStyle(box.querySelector('caption > span'), '::after').content)")
         assert all("scroll" in hint for hint in hints)
         assert page.evaluate(f"{WIDE}.every((box) => box.tabIndex === 0 && box.role === 'region' && box.ariaLabel)")
