@@ -134,8 +134,10 @@ def _compare(of: Quantity, ours: pd.Series, theirs: pd.Series, one: Run, other: 
 
 
 def _own(of: Quantity, values: pd.Series, run: Run) -> Interval:
-    """Return a run's own interval: the report's where it gives one, else Student's t over its seeds."""
-    return run.estimates.get(of[: len(ESTIMATED)]) or student(values, CONFIDENCE)
+    """Return a run's own interval: the report's where it gives one at `CONFIDENCE`, else Student's t over its seeds."""
+    level = CONFIDENCE if run.config is None else run.config["studies"][of.study]["analysis"]["confidence"]
+    given = run.estimates.get(of[: len(ESTIMATED)]) if level == CONFIDENCE else None
+    return given or student(values, CONFIDENCE)
 
 
 def report(one: Run, other: Run, *, everything: bool) -> list[str]:
@@ -165,7 +167,7 @@ def _result_lines(rows: list[Compared], everything: bool) -> list[str]:
     for row in rows:
         heading, before = _heading(row), heading
         lines += [_line(row)] if heading == before else [heading, _line(row)]
-    marked, tested = sum(row.excludes_zero for row in rows), sum(not math.isnan(row.difference.low) for row in rows)
+    marked, tested = sum(row.excludes_zero for row in rows), sum(row.difference.high - row.difference.low > NO_WIDTH for row in rows)
     return [
         *lines,
         "",
@@ -213,6 +215,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         print("\n".join(report(Run.read(given.one), Run.read(given.other), everything=given.all)))
+    except KeyError as error:
+        sys.exit(f"error: a table or file of a run lacks {error}; it is of another version, or damaged")
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 

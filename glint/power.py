@@ -196,6 +196,8 @@ def main(arguments: list[str] | None = None) -> None:
         found = differences(given.report, given.study, given.arm, given.metric)
         effect = DEFAULT_EFFECT[found.shares] if given.effect is None else given.effect
         print("\n".join(lines(found, effect, given.power, given.alpha)))
+    except KeyError as error:
+        sys.exit(f"error: a table or file of a run lacks {error}; it is of another version, or damaged")
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 

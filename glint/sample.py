@@ -101,10 +101,12 @@ def tasks_of(family: str, count: int) -> list[Task]:
 
 
 class Session:
-    """A loaded model, and how it is asked."""
+    """A loaded model, and how it is asked; raises ValueError for longer completions than its context holds."""
 
     def __init__(self, model: Decoder, given: argparse.Namespace) -> None:
         self.model, self.given = model, given
+        if (given.max_new_tokens or 0) > model.recipe.context:  # before so many random numbers are drawn
+            raise ValueError(f"a prompt and max_new_tokens {given.max_new_tokens} exceed model.context {model.recipe.context}")
 
     def continue_prompt(self, prompt: str) -> None:
         """Print the prompt and its completions."""
@@ -174,7 +176,8 @@ def listing(folder: Path) -> list[str]:
         raise ValueError(f"there are no checkpoints in {folder}/; `make quick` trains some, in results/quick")
     runs = {parent for path in found for parent in path.parents if (parent / "manifest.json").exists()}
     known = {training: says for run in runs for training, says in described(run).items()}
-    return [f"{path}  {known.get(path.parent.parent, '')}".rstrip() for path in found]
+    lines = (f"{path}  {known.get(path.parent.parent, '')}".rstrip() for path in found)
+    return [Printable().text(line.encode(errors="surrogateescape"), last=True) for line in lines]
 
 
 def load(folder: Path, base: Path | None) -> Decoder:

@@ -115,21 +115,31 @@ def shown_tasks(examples: Path, split: str, each: int | None = None) -> list[Tas
 
 
 def read_texts(tasks: Iterable[Task], name: str, completions: Path, stop: str) -> Iterator[Text]:
-    """Yield what the checkpoint behind the file `completions` wrote greedily for each task, as the stop rule left it."""
+    """Yield what the checkpoint behind the file `completions` wrote greedily for each task, as the stop rule left it.
+
+    An answer whose tokens its text does not tell is left out, and the log says so.
+    """
     table = read_parquet(completions)
     greedy = table[(table["mode"] == "greedy") & (table["stop"] == stop)].set_index("identity")
     for task in tasks:
         if task.identity not in greedy.index:
             raise ValueError(f"{completions} has no greedy completion of {task.identity}")
         row: Any = greedy.loc[task.identity]
-        yield Text(task, name, encode(task.prompt), token_ids(row["completion"], row["ended"], row["tokens"]))
+        tokens = token_ids(row["completion"], row["ended"], row["tokens"])
+        if tokens is None:
+            print(
+                f"{task.identity}, {name} RL: left out, its text does not tell its {row['tokens']} tokens: {row['completion']!r}",
+                flush=True,
+            )
+        else:
+            yield Text(task, name, encode(task.prompt), tokens)
 
 
-def token_ids(completion: str, ended: str, tokens: int) -> list[int]:
+def token_ids(completion: str, ended: str, tokens: int) -> list[int] | None:
     r"""Return the token ids behind the columns of a judged answer.
 
     Bytes that are no UTF-8 stand in the text as `\xNN`; the number of tokens says whether such a text is meant, or the model wrote these
-    four characters. Raises ValueError where it wrote both in one answer, so that neither reading has as many tokens.
+    four characters. None where it wrote both in one answer, so that neither reading has as many tokens.
     """
     end = [EOS] * (ended == "eos")
     written = completion.encode()
@@ -137,12 +147,14 @@ def token_ids(completion: str, ended: str, tokens: int) -> list[int]:
     for content in (written, escaped):
         if len(content) + len(end) == tokens:
             return [CONTROL_IDS + byte for byte in content] + end
-    raise ValueError(f"a completion of {tokens} tokens cannot be told from its text {completion!r}")
+    return None
 
 
 @torch.no_grad()
 def read(model: Decoder, texts: list[Text]) -> Reading:
     """Return what `model` makes of `texts`: the probabilities from which sampling at temperature 1 would draw, and its routes."""
+    if not texts:
+        return Reading([], [])
     watched = watch(model)
     layout = Layout(tuple(len(text.read) for text in texts))
     ids_N = torch.tensor([token for text in texts for token in text.read], device=model.embedding.device)

@@ -1,6 +1,7 @@
 """The plan of this run, and the helpers with which the rules name files, recipes and commands."""
 
 import hashlib
+import json
 import os
 import re
 import shlex

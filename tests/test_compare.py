@@ -89,7 +89,7 @@ def test_what_is_printed_names_the_changed_key_and_marks_the_difference(tmp_path
     (line,) = (line for line in text.splitlines() if "greedy_pass1 after" in line)
     assert "50.0 [25.0, 75.0]" in line
     assert "+5.0 [+2.5, +7.5] *" in line
-    assert "2 of 3 differences with an interval exclude 0" in text
+    assert "2 of 2 differences with an interval exclude 0" in text
 
 
 def test_equal_runs_say_so_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,3 +132,14 @@ def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
         main(arguments)
     assert sentence in str(ended.value)
     assert "\n" not in str(ended.value)
+
+
+@pytest.mark.parametrize("level", [0.95, 0.8])
+def test_an_interval_of_a_run_has_the_level_that_the_heading_says(tmp_path: Path, level: float) -> None:
+    studies = json.loads(json.dumps(TINY["studies"]))
+    studies["main"]["analysis"]["confidence"] = level
+    one = write_run(tmp_path / "one", {1: 40, 2: 50, 3: 70}, studies=studies)
+    row = after_rl(one, one)
+    own = stats.ttest_1samp([0.4, 0.5, 0.7], 0).confidence_interval(0.95)
+    wanted = (0.25, 0.75) if level == 0.95 else (own.low, own.high)
+    assert (row.one.low, row.one.high) == pytest.approx(wanted)

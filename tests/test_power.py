@@ -119,3 +119,9 @@ def test_one_seed_and_seeds_that_all_agree_say_why_there_is_no_answer(tmp_path: 
         main([str(report(tmp_path / "one", "base 1 2 10"))])
     with pytest.raises(SystemExit, match="all 2 seeds differ by the same amount"):
         main([str(report(tmp_path / "two", "base 1 2 9", "base 2 4 11"))])
+
+
+@pytest.mark.parametrize(("base", "other"), [("4", "8"), ("NA", "null"), ("01", "1e5")])
+def test_an_arm_may_be_called_what_pandas_takes_for_a_number_or_for_nothing(tmp_path: Path, base: str, other: str) -> None:
+    folder = report(tmp_path / "run", f"{base} 1 2 10", f"{base} 2 4 4", f"{other} 2 4 8", f"{other} 1 2 20")
+    assert f"gain of arm {other} less gain of arm {base}" in differences(folder, None, other, None).says

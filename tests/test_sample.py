@@ -176,6 +176,7 @@ def test_checkpoints_are_listed_with_the_study_they_belong_to(run: Path, monkeyp
         (["CHECKPOINT", "--family", "evne"], "family evne is unknown; did you mean even?"),
         (["CHECKPOINT", "--prompt", "x", "--max-new-tokens", "0"], "--max-new-tokens 0 is less than 1"),
         (["CHECKPOINT", "--prompt", "x", "--max-new-tokens", "500"], "exceed model.context 160"),
+        (["CHECKPOINT", "--prompt", "x", "--max-new-tokens", "1000000000000"], "exceed model.context 160"),
         (["CHECKPOINT", "--prompt", "x" * 400], "exceed model.context 160"),
         (["CHECKPOINT", "--prompt", "x", "--temperature", "0"], "--temperature 0 must lie above 0"),
         (["CHECKPOINT", "--prompt", "x", "--seed", "-1"], "--seed -1 is less than 0"),

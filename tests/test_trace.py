@@ -19,6 +19,7 @@ from glint.model import checkpoint
 from glint.model.decoder import Decoder
 from glint.model.layout import Layout
 from glint.randomness import torch_generator
+from glint.report.explorer import next_bytes as next_bytes_of_the_page
 from glint.tasks.tokenizer import EOS, encode
 from glint.trace import NEXT_BYTES, ROUTING, Reading, Text, next_byte_rows, read, shown_tasks, token_ids, trace
 from glint.verify import Verdict
@@ -212,10 +213,28 @@ def test_the_tokens_behind_a_judged_answer_are_found_again(written: bytes, ended
     assert token_ids(row["completion"], row["ended"], row["tokens"]) == ids
 
 
-def test_a_text_with_bytes_and_their_spelling_is_one_sentence() -> None:
-    row = judged([4 + byte for byte in rb"\xff" + b"\xff"], "length", Verdict("passed", "", 0, 0, 0.0))
-    with pytest.raises(ValueError, match="a completion of 5 tokens cannot be told from its text"):
-        token_ids(row["completion"], row["ended"], row["tokens"])
+def test_an_answer_of_bytes_and_their_spelling_is_left_out_and_the_others_are_shown(
+    school: School, run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = judged([4 + byte for byte in rb"\xff" + b"\xff"], "length", Verdict("failed", "", 0, 1, 0.0))
+    assert token_ids(row["completion"], row["ended"], row["tokens"]) is None
+    answers = pd.read_parquet(run["completions"]["after"])
+    double = answers["family"] == "double"
+    for name in ("completion", "ended", "tokens"):
+        answers.loc[double, name] = row[name]
+    answers.to_parquet(tmp_path / "mixed.parquet", index=False)
+    for name, left in (("mixed", {"double"}), ("all", set(answers["family"]))):
+        completions = dict(run["completions"]) | {"after": tmp_path / "mixed.parquet"}
+        if name == "all":
+            everything = answers.assign(completion=row["completion"], ended=row["ended"], tokens=row["tokens"])
+            everything.to_parquet(tmp_path / "all.parquet", index=False)
+            completions = dict.fromkeys(("before", "after"), tmp_path / "all.parquet")
+        trace(trace_job(), run["policies"], completions, school.examples, tmp_path / name)
+        table = pd.read_parquet(tmp_path / name / "next_bytes.parquet")
+        own = table[table["answer"] == "after"]
+        assert set(own["family"]) == set(answers["family"]) - left
+        next_bytes_of_the_page(tmp_path / name / "next_bytes.parquet")
+    assert "left out" in capsys.readouterr().out
 
 
 def test_a_missing_answer_and_an_empty_split_are_one_sentence(school: School, run: dict[str, Any], tmp_path: Path) -> None:

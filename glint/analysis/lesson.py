@@ -31,7 +31,7 @@ def analyse(config: Config, manifest: Manifest, out: Path) -> None:
     examples, rollouts, next_bytes, routing = (
         _read(manifest.path(study, arm, seed, role)) for role in ("examples", "rollouts", "trace_next_bytes", "trace_routing")
     )
-    task = None if examples is None else shown_task(examples, plan.split, family)
+    task = None if examples is None else shown_task(examples, plan.split, family, plan.tasks_per_family)
     lesson = {
         "study": study,
         "arm": arm,
@@ -49,9 +49,10 @@ def _read(path: Path | None) -> pd.DataFrame | None:
     return None if path is None else read_parquet(path)
 
 
-def shown_task(examples: pd.DataFrame, split: str, family: str) -> dict[str, Any]:
-    """Return the task of `family` whose identity comes first in the split, as the corpus has it."""
+def shown_task(examples: pd.DataFrame, split: str, family: str, each: int | None = None) -> dict[str, Any]:
+    """Return the task of `family` whose identity comes first among the first `each` of the split (None: all), those that were asked."""
     rows = examples[(examples["split"] == split) & (examples["family"] == family)]
+    rows = rows if each is None else rows.head(each)
     row = rows.sort_values("identity").iloc[0]
     return {name: str(row[name]) for name in ("family", "identity", "argument", "prompt", "completion", "cases")}
 
@@ -83,12 +84,14 @@ def shown_group(rollouts: pd.DataFrame, recipe: RLRecipe) -> dict[str, Any]:
     return task | {"group": int(rows["group"].iloc[0]), "scale": scale(rewards_G, recipe), "samples": samples}
 
 
-def read_text(next_bytes: pd.DataFrame, family: str) -> dict[str, Any]:
-    """Return the answer after RL, byte by byte, with what the model before and after RL expects at each.
+def read_text(next_bytes: pd.DataFrame, family: str) -> dict[str, Any] | None:
+    """Return the answer after RL, byte by byte, with what the model before and after RL expects at each; None where the trace left it out.
 
     `turn` is the place of the byte whose probability differs most between the two.
     """
     rows = next_bytes[(next_bytes["family"] == family) & (next_bytes["answer"] == "after")]
+    if rows.empty:
+        return None
     places = [_place(of_place) for _, of_place in rows.groupby("position")]
     moved = [abs(place["after"]["probability"] - place["before"]["probability"]) for place in places]
     return {"family": family, "identity": str(rows["identity"].iloc[0]), "turn": int(np.argmax(moved)), "places": places}

@@ -158,6 +158,8 @@ class Config(Strict):
             _check_sections(f"{key}.arms.{name}", study, arm)
             if study.kind == "rl":
                 _check_analysis(f"{key}.analysis", study, recipe)
+                if name == study.analysis.control and not recipe.rl.shuffle_rewards:
+                    raise ValueError(f"{key}.analysis.control: arm {name} learns from its true rewards; give it rl.shuffle_rewards: true")
                 _check_tasks(key, study, recipe)
                 _check_comparable(key, study, name, front, recipe)
             elif study.kind == "pretraining":

@@ -30,6 +30,7 @@ def render(config: Config, folders: Sequence[Path], example: Path, out: Path) ->
         "metadata": _metadata(config, corpora),
         "corpora": [_corpus(seeds) for seeds in corpora.values()],
         "example": read_json(example),
+        "reported": sorted({f"`{config.studies[study].split}`" for study in config.rl_studies()}),
         "kinds": {kind: _recipes(config, kind) for kind in ("pretraining", "vision", "recall")},
     }
     write_text(out, markdown.render("data_card.md", content))

@@ -57,6 +57,8 @@ class Finding:
     in_nats: bool = False
     primary: Comparison | None = None
     """The comparison that answers the question by itself, if there is one."""
+    control_failed: bool = False
+    """Whether the interval of the negative control's gain excludes zero, so that every verdict is in doubt."""
 
     @property
     def unit(self) -> str:
@@ -87,9 +89,10 @@ class Finding:
     @property
     def outcome(self) -> str:
         """The verdict in a few words: that of the primary comparison, or how many of the comparisons have one."""
+        said = f"{len(self.decided)} of {len(self.comparisons)} comparisons decided"
         if self.primary is not None:
-            return self.primary.verdict or "undecided"
-        return f"{len(self.decided)} of {len(self.comparisons)} comparisons decided"
+            said = self.primary.verdict or "undecided"
+        return f"{said}, in doubt: the control failed" if self.control_failed else said
 
     def difference(self, one: Comparison) -> str:
         """Return a difference in words, without its interval."""
@@ -112,18 +115,19 @@ def _side(low: float, high: float) -> Side:
 
 def _rl(plan: Study, results: Results, study: str) -> Finding:
     """Compare the gains of the arms with that of the base arm; where there are none but it and the control, show what each gained."""
-    outcome = metric_name(plan.analysis.outcome)
+    outcome, control = metric_name(plan.analysis.outcome), plan.analysis.control
+    failed = control is not None and _gain(plan, results, study, control, "gain", {}).side != "undecided"
     rivals = [arm for arm in plan.in_order() if "gain_over_base" in plan.rivals(arm)]
     if rivals:
         words = {"above": "gains more", "below": "gains less"}
         rows = tuple(_gain(plan, results, study, arm, "gain_over_base", words) for arm in rivals)
         base = _gain(plan, results, study, plan.base, "gain", words)
         context = f"Base arm {plan.base}: {base.levels}."
-        return Finding(study, plan, f"gain by RL less that of {plan.base}: {outcome}", rows, context)
+        return Finding(study, plan, f"gain by RL less that of {plan.base}: {outcome}", rows, context, control_failed=failed)
     words = {"above": "gains", "below": "loses"}
     rows = tuple(_gain(plan, results, study, arm, "gain", words) for arm in plan.in_order())
     context = "" if plan.analysis.control is None else f"{plan.analysis.control} is the negative control, which must gain nothing."
-    return Finding(study, plan, f"gain by RL: {outcome}", rows, context, primary=rows[0])
+    return Finding(study, plan, f"gain by RL: {outcome}", rows, context, primary=rows[0], control_failed=failed)
 
 
 def _gain(plan: Study, results: Results, study: str, arm: str, phase: str, words: dict[str, str]) -> Comparison:

@@ -145,7 +145,8 @@ def _of_arm(manifest: Manifest, study: str, arm: str, recipe: Recipe, plan: Stud
     for seed in sorted(plan.seeds):
         selection, pretrained, taught = (manifest.path(study, arm, seed, role) for role in ROLES)
         if selection is not None and pretrained is not None:
-            yield (arm, str(seed), *_weights(pretrained.parent, read_json(selection)["checkpoint"]))
+            first = seed if plan.start_seed is None else plan.start_seed
+            yield (arm, str(first), *_weights(pretrained.parent, read_json(selection)["checkpoint"]))
         if taught is not None:
             yield (arm, str(seed), *_weights(taught.parent, last))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from glint.files import read_json
+from glint.report.seed_values import read_table
 from glint.statistics.intervals import TASKS_WITHIN_FAMILIES
 
 HEADLINE = {"greedy_pass1": "greedy", "sampled_exact": "sampled_exact", "pass8": "pass8", "cases_greedy": "tests"}
@@ -30,7 +31,7 @@ class Results:
 
     def read(self, name: str) -> pd.DataFrame:
         """Return one table of the analysis."""
-        return pd.read_csv(self._folder / f"{name}.csv")
+        return read_table(self._folder / f"{name}.csv")
 
     def studies(self, name: str) -> list[str]:
         """Return the studies of one table, in its order; none where the run has no such table, for it asked for no such study."""

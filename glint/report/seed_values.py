@@ -45,10 +45,20 @@ CONTRASTS = {
 """Where the planned comparisons of each such table stand."""
 
 
+NAMES = ("study", "arm", "against", "contrast")
+"""Columns of names, which are text even where pandas would read a number (arm 8) or nothing (arm NA)."""
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Return a CSV file of an analysis."""
+    others = [name for name in pd.read_csv(path, nrows=0).columns if name not in NAMES]
+    return pd.read_csv(path, dtype=dict.fromkeys(NAMES, str), keep_default_na=False, na_values={name: ["", "nan"] for name in others})
+
+
 def read(folder: Path, name: str) -> pd.DataFrame:
     """Return one table of a report, empty where the report has none: it is older than that kind of study."""
     path = folder / f"{name}.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["study"])
+    return read_table(path) if path.exists() else pd.DataFrame(columns=["study"])
 
 
 def seed_values(folder: Path) -> pd.DataFrame:

@@ -13,9 +13,12 @@ LONGEST_CHANGE = 16
 
 
 def summarise(config: Config, finding: Finding, command: str) -> str:
-    """Return at most `MOST_WORDS` words of Markdown, as many comparisons as there is room for; `command` runs the study again."""
+    """Return at most `MOST_WORDS` words of Markdown, as many comparisons as there is room for; `command` runs the study again.
+
+    A command that is longer by itself is given whole.
+    """
     candidates = (_text(config, finding, command, most) for most in range(len(finding.comparisons), -1, -1))
-    return next(text for text in candidates if len(text.split()) <= MOST_WORDS)
+    return next((text for text in candidates if len(text.split()) <= MOST_WORDS), _text(config, finding, command, 0))
 
 
 def _text(config: Config, finding: Finding, command: str, most: int) -> str:
@@ -57,5 +60,5 @@ def _changed(config: Config, finding: Finding) -> str:
 
 
 def _first_words(text: str, most: int) -> str:
-    words = text.split(" ")
-    return text if len(words) <= most else " ".join(words[:most]) + " …"
+    words = text.split()
+    return " ".join(words) if len(words) <= most else " ".join(words[:most]) + " …"

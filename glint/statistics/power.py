@@ -31,12 +31,11 @@ def seeds_needed(effect: float, sd: float, power: float = 0.8, alpha: float = 0.
     """Return the fewest seeds, 2 or more, at which the test finds the effect with chance `power`; infinity beyond `MOST_SEEDS`."""
     if paired_power(effect, sd, 2, alpha) >= power:
         return 2
-    enough = 4
+    few, enough = 2, 4
     while paired_power(effect, sd, enough, alpha) < power:
-        if enough > MOST_SEEDS:
+        if enough == MOST_SEEDS:
             return math.inf
-        enough *= 2
-    few = enough // 2
+        few, enough = enough, min(2 * enough, MOST_SEEDS)
     while enough - few > 1:  # power grows with the number of seeds
         middle = (few + enough) // 2
         few, enough = (few, middle) if paired_power(effect, sd, middle, alpha) >= power else (middle, enough)

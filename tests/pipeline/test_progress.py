@@ -96,3 +96,25 @@ def test_every_training_has_one_folder_of_tensorboard_logs_under_a_name_that_peo
     trained = [job for stage in ("pretrain", "rl", "expressions", "vision", "recall") for job in plan.stage(stage)]
     assert set(found.values()) == {plan.folder(job.id) for job in trained}
     assert {"pretrain/main.published/seed-3", "rl/main.shuffled/seed-3", "vision/vision.direct_patch/seed-3"} <= set(found)
+
+
+def test_a_log_cannot_command_the_terminal(directory):
+    log = directory / "results/mine/logs/rl/abc/seed-43.log"
+    log.write_bytes(b"group 5\x1b]0;title\x07 \xc2\x9b2J\n")
+    os.utime(log, (BEGAN.timestamp() + 8,) * 2)
+    shown, _ = text(directory, "mine")
+    assert all(one.isprintable() or one == "\n" for one in shown)
+    assert "group 5\\x1b]0;title\\x07" in shown
+
+
+def test_the_jobs_of_one_run_are_not_told_of_another(directory):
+    assert text(directory, "other") == ("run other: mine is the run that changed last, and Snakemake's log tells of that one", True)
+
+
+@pytest.mark.parametrize("every", ["-1", "0", "nan"])
+def test_no_time_to_wait_is_one_sentence(directory, every):
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, ROOT / "workflow/scripts/watch.py", "--every", every]
+    run = subprocess.run(command, cwd=directory, env=path, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr

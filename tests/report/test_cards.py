@@ -253,3 +253,28 @@ def test_metadata_are_those_of_a_data_hub(data, card, category):
     metadata, _ = parts(data)
     assert metadata["size_categories"] == [category]
     assert {"pretty_name", "license", "language", "task_categories", "tags"} < metadata.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"split": "dev"}, "which no training saw, but on which the start of RL was chosen"),
+        ({}, "which no training saw and on which nothing was chosen"),
+    ],
+)
+def test_a_card_says_of_its_split_what_is_true_of_it(root, monkeypatch, change, says):
+    monkeypatch.chdir(root)
+    studies = dict(CONFIG.studies) | {"main": CONFIG.studies["main"].model_copy(update=change)}
+    out = root / "other.md"
+    model_card.render(CONFIG.model_copy(update={"studies": studies}), TABLES, TABLES / "claims.csv", root / "manifest.json", out)
+    assert says in out.read_text()
+
+
+def test_a_reward_by_cases_is_not_called_all_or_nothing(root, monkeypatch):
+    monkeypatch.chdir(root)
+    recipes = CONFIG.model_dump(mode="json")["recipes"]
+    recipes["main"]["rl"]["reward"]["kind"] = "fraction"
+    config = load(CONFIG.model_dump(mode="json") | {"recipes": recipes, "claims": CONFIG.claims})
+    out = root / "fraction.md"
+    model_card.render(config, TABLES, TABLES / "claims.csv", root / "manifest.json", out)
+    assert "0 to 1 by the share of cases passed, -0.1 for" in out.read_text()

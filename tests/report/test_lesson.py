@@ -45,8 +45,20 @@ def test_the_task_is_the_first_by_name():
     assert shown_task(examples, "confirm", "increment")["identity"] == min(names)
 
 
+def test_the_task_is_one_that_was_asked():
+    examples = synthetic.examples().assign(completion="")
+    asked = examples[(examples["split"] == "confirm") & (examples["family"] == "increment")]["identity"].tolist()
+    for each in range(1, len(asked) + 1):
+        assert shown_task(examples, "confirm", "increment", each)["identity"] == min(asked[:each])
+
+
+def test_a_text_that_the_trace_left_out_is_null():
+    assert read_text(traces.next_bytes("increment_aaa").head(0), "increment") is None
+
+
 def test_a_text_is_read_byte_by_byte_and_marked_where_rl_moved_it_most():
     text = read_text(traces.next_bytes("increment_aaa"), "increment")
+    assert text is not None
     assert [place["given"] for place in text["places"]] == encode(traces.COMPLETION, bos=False)
     assert text["turn"] == len(traces.COMPLETION) - 2
     turn = text["places"][text["turn"]]

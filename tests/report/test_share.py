@@ -207,3 +207,30 @@ def test_blue_speaks_for_the_arm_that_is_named_first_in_either_unit(found):
     loss, share = (the(found, *key) for key in (("architecture", "structure"), ("published", "vision")))
     assert share_image._colour(loss, decided) == share_image.BETTER
     assert share_image._colour(share, decided) == share_image.WORSE
+
+
+def test_a_failed_control_is_part_of_the_verdict(found, tmp_path):
+    folder = REFERENCES["published"]
+    table = pd.read_csv(folder / "estimates.csv")
+    gain = (table["study"] == "main") & (table["arm"] == "shuffled") & (table["phase"] == "gain")
+    table.loc[gain, ["estimate", "low", "high"]] = [0.15, 0.02, 0.3]
+    table.to_csv(tmp_path / "estimates.csv", index=False)
+    config = found["published", "main"][0]
+    finding = find(config, Results(tmp_path, folder / "claims.csv"), "main")
+    assert "Verdict: published gains, in doubt: the control failed." in summarise(config, finding, COMMAND)
+    assert "in doubt" not in summarise(config, the(found, "published", "main"), COMMAND)
+
+
+@pytest.mark.parametrize("space", ["\n", "\u00a0", "\t", "  "])
+def test_a_summary_is_short_whatever_parts_the_words(found, space):
+    config, finding = found["published", "main"]
+    asked = replace(finding, plan=finding.plan.model_copy(update={"question": space.join(["why"] * 200)}))
+    text = summarise(config, asked, COMMAND)
+    assert len(text.split()) <= MOST_WORDS
+    assert text.splitlines()[0].endswith("**")
+
+
+def test_a_command_longer_than_a_summary_is_given_whole(found):
+    config, finding = found["published", "main"]
+    command = " ".join(["snakemake", *["file.yaml"] * 200])
+    assert command in summarise(config, finding, command)

@@ -89,3 +89,8 @@ def test_the_fewest_seeds_of_a_sign_flip_are_the_first_whose_floor_lies_below_th
     for alpha in (0.05, 0.01, 0.0625):
         fewest = fewest_for_sign_flip(alpha)
         assert sign_flip_floor(fewest) < alpha <= sign_flip_floor(fewest - 1)
+
+
+def test_nobody_is_told_more_seeds_than_the_most() -> None:
+    assert seeds_needed(0.0088, 1) == math.inf  # 101,357
+    assert seeds_needed(0.00886, 1) == pytest.approx(99_988, abs=1)

@@ -49,8 +49,13 @@ def working(results: Path, since: float) -> list[tuple[str, float, str]]:
         changed = log.stat().st_mtime
         if changed >= since and not (results / name / "recipe.json").exists():
             lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-            found += [(name, changed, line) for line in [next((line for line in reversed(lines) if line.strip()), "")] if line]
+            found += [(name, changed, _printable(line)) for line in [next((line for line in reversed(lines) if line.strip()), "")] if line]
     return found
+
+
+def _printable(line: str) -> str:
+    r"""Return a line that a terminal cannot obey: what does not print, tabs apart, stands as `\xNN`."""
+    return "".join(one if one.isprintable() or one == "\t" else "".join(f"\\x{byte:02x}" for byte in one.encode()) for one in line)
 
 
 def newest_run(results: Path) -> str | None:
@@ -61,6 +66,9 @@ def newest_run(results: Path) -> str | None:
 
 def text(directory: Path, run: str) -> tuple[str, bool]:
     """Return how far the run is, a line for all jobs and one for each job at work, and whether it has ended."""
+    newest = newest_run(directory / "results")
+    if newest is not None and newest != run:  # Snakemake's logs do not name their run
+        return f"run {run}: {newest} is the run that changed last, and Snakemake's log tells of that one", True
     jobs = Jobs.of(directory / ".snakemake/log")
     if jobs is None:
         return f"run {run}: no run has begun in {directory}", True

@@ -18,6 +18,8 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=5, help="seconds between two looks (default: 5)")
     parser.add_argument("--once", action="store_true", help="look once")
     given = parser.parse_args()
+    if not 0 < given.every < float("inf"):
+        parser.error(f"--every {given.every:g} must be seconds above 0")
     run = given.run or newest_run(Path("results"))
     if run is None:
         sys.exit("error: there is no run in results/; start one, or name the directory's run")
