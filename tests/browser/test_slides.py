@@ -1,28 +1,32 @@
 """The slides in a browser: they load, keys turn them, a phone reads them as a page."""
 
+import json
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from glint.analysis import lesson
 from glint.manifest import Entry, Manifest
+from glint.report import slides
 from tests.browser.conftest import overflowing, visit
-from tests.report import synthetic
+from tests.report import synthetic, traces
 
 REVEAL = Path(__file__).parents[2] / "node_modules/reveal.js"
+SAMPLES = 16
+"""Of a group, as many as the published recipe draws."""
+SHOWN = "[...document.querySelectorAll('.slides section.present *')].filter((one) => one.checkVisibility())"
+BOTTOM = f"Math.max(...{SHOWN}.map((one) => one.getBoundingClientRect().bottom)) / innerHeight"
 OPEN = "document.querySelector('.slides section.present').textContent.slice(0, 200)"
 
 
 @pytest.fixture(scope="session")
 def file(report):
-    slides, lesson, traces = (
-        pytest.importorskip(name, reason="this checkout has no slides", exc_type=ModuleNotFoundError)
-        for name in ("glint.report.slides", "glint.analysis.lesson", "tests.report.traces")
-    )
-    if not (REVEAL / "dist").is_dir():
-        pytest.skip("reveal.js is not installed: make install brings it")
     entries = traces.write(report.parent, report.parent / "results/manifest.json")
     lesson.analyse(synthetic.config(), Manifest([Entry(**entry) for entry in entries]), report / "lesson.json")
+    taught = json.loads((report / "lesson.json").read_text())
+    taught["group"]["samples"] = (taught["group"]["samples"] * SAMPLES)[:SAMPLES]
+    (report / "lesson.json").write_text(json.dumps(taught))
     slides.render(synthetic.config(), report, report / "claims.csv", report / "figures", REVEAL, report / "slides.html")
     return report / "slides.html"
 
@@ -42,3 +46,18 @@ def test_keys_turn_the_slides(browser, file):
         assert page.evaluate(OPEN) != first
         page.keyboard.press("ArrowLeft")
         assert page.evaluate(OPEN) == first
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
+def test_no_slide_is_taller_than_the_window(browser, file, width, height):
+    with visit(browser, file, width) as opened:
+        page = opened.page
+        page.set_viewport_size({"width": width, "height": height})
+        slides_there = page.locator(".slides > section").count()
+        tall = {}
+        for number in range(slides_there):
+            bottom = page.evaluate(BOTTOM)
+            if bottom > 1:
+                tall[number + 1] = bottom
+            page.keyboard.press("ArrowRight")
+        assert (slides_there > 15, tall) == (True, {})
