@@ -26,6 +26,15 @@ def test_it_loads_in_silence_and_fits_the_window(browser, file, width, scheme):
         assert overflowing(opened.page) == []
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_columns_of_all_rows_line_up(browser, file, width):
+    with visit(browser, file, width) as opened:
+        opened.page.select_option("#study", "")
+        edges = "(row) => [...row.children].map((cell) => cell.getBoundingClientRect().left)"
+        rows = {tuple(row) for row in opened.page.evaluate(f"[...document.querySelectorAll('#list summary')].map({edges})")}
+        assert len(rows) == 1
+
+
 def test_a_verdict_and_a_word_filter_the_rows(browser, file):
     with visit(browser, file) as opened:
         page = opened.page
