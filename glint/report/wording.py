@@ -1,6 +1,8 @@
-"""How numbers are written: one form each for shares, differences, intervals, p values, counts and times."""
+"""How numbers are written, one form each for shares, differences, intervals, p values, counts and times; and mechanisms in words."""
 
 import math
+
+from glint.config.model import ModelRecipe
 
 NARROW = "\u202f"
 MINUS = "\u2212"
@@ -16,6 +18,44 @@ METRICS = {
     "accuracy": "digits named",
     "log_prob": "log-probability of the digit, nats",
 }
+
+MECHANISMS = {
+    ("linear", "elu"): "linear attention with the features of elu in three layers of four",
+    ("linear", "kda"): "Kimi delta attention (linear attention that updates its memory by the delta rule)",
+    ("linear", "none"): "no linear layers",
+    ("sparse", "strided"): "strided attention (recent positions and some at equal distances)",
+    ("sparse", "indexed"): "attention to the positions that an indexer chooses in pools",
+    ("sparse", "dense"): "full attention to all positions",
+    ("residual", "mixed"): "several residual streams",
+    ("residual", "mhc"): "hyper-connections (residual streams mixed by weights of the token)",
+    ("residual", "single"): "the usual single residual stream",
+    ("ffn", "moe"): "a mixture of experts",
+    ("ffn", "dense"): "one feed-forward network in place of experts",
+    ("router", "softmax"): "a softmax router",
+    ("router", "sigmoid"): "a sigmoid router (each expert is scored by itself)",
+}
+"""What a recipe's words for a mechanism mean, by key and value."""
+LLAMA = {"linear": "none", "sparse": "dense", "residual": "single", "ffn": "dense"}
+REAL = {"linear": "kda", "sparse": "indexed", "residual": "mhc", "router": "sigmoid"}
+"""The real mechanisms: those of published large models."""
+HYBRID = ModelRecipe()
+
+
+def mechanisms(model: ModelRecipe, base: ModelRecipe = HYBRID) -> str:
+    """Return in plain words by which mechanisms `model` differs from `base`; for the base itself, all that it is made of."""
+    if made_of(model, LLAMA) and not made_of(base, LLAMA):
+        return f"Llama-style: {MECHANISMS['sparse', 'dense']}, {MECHANISMS['residual', 'single']}, {MECHANISMS['ffn', 'dense']}"
+    asked = {key: getattr(model, key) for key, _ in MECHANISMS if key != "router" or model.ffn == "moe"}
+    others = {key: value for key, value in asked.items() if (key == "router" and base.ffn != "moe") or getattr(base, key) != value}
+    phrases = [MECHANISMS[key, value] for key, value in (asked if model == base else others).items()]
+    if model.dense_layers and (model == base or not base.dense_layers):
+        phrases.append("no experts in the first layers")
+    return ", ".join(phrases) or "the same mechanisms in other sizes"
+
+
+def made_of(model: ModelRecipe, words: dict[str, str]) -> bool:
+    """Return whether a model has all these mechanisms."""
+    return all(getattr(model, key) == value for key, value in words.items())
 
 
 def metric_name(metric: str) -> str:

@@ -1,9 +1,11 @@
 """Numbers as a reader sees them."""
 
 import math
+from typing import get_args
 
 import pytest
 
+from glint.config.model import DENSE, FAITHFUL, ModelRecipe
 from glint.report import wording
 
 
@@ -33,3 +35,26 @@ from glint.report import wording
 )
 def test_forms(written, expected):
     assert written == expected
+
+
+def test_a_model_is_told_by_what_it_has_and_the_base_has_not():
+    words = wording.MECHANISMS
+    assert wording.mechanisms(ModelRecipe(linear="kda", expert_hidden=380)) == words["linear", "kda"]
+    assert wording.mechanisms(ModelRecipe(ffn="dense", ffn_hidden=900)) == words["ffn", "dense"]
+    assert wording.mechanisms(ModelRecipe(heads=3)) == "the same mechanisms in other sizes"
+    assert wording.mechanisms(DENSE).startswith("Llama-style")
+    assert all(words[pair] in wording.mechanisms(FAITHFUL) for pair in wording.REAL.items())
+    assert words["linear", "kda"] not in wording.mechanisms(FAITHFUL, ModelRecipe(linear="kda"))
+    assert words["router", "softmax"] in wording.mechanisms(ModelRecipe(), DENSE)
+
+
+def test_a_base_is_told_by_all_that_it_is_made_of():
+    hybrid = {("linear", "elu"), ("sparse", "strided"), ("residual", "mixed"), ("ffn", "moe"), ("router", "softmax")}
+    assert set(wording.mechanisms(ModelRecipe()).split(", ")) == {wording.MECHANISMS[pair] for pair in hybrid}
+    assert "router" not in wording.mechanisms(DENSE, DENSE)
+
+
+def test_every_mechanism_of_a_recipe_has_its_words():
+    for key in ("linear", "sparse", "residual", "ffn", "router"):
+        values = get_args(ModelRecipe.model_fields[key].annotation)
+        assert {value for name, value in wording.MECHANISMS if name == key} == set(values)
