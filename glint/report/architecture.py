@@ -9,7 +9,7 @@ from glint.config.heldout import ALL
 from glint.config.tree import Config, resolve
 from glint.report.results import Results
 from glint.report.tables import Table
-from glint.report.wording import interval, nats, nats_interval, p_value, points, share, tera, whole
+from glint.report.wording import REAL, interval, made_of, mechanisms, nats, nats_interval, p_value, points, share, tera, whole
 
 BASES = {
     (True, False): "equal steps",
@@ -93,7 +93,9 @@ def totals(results: Results, study: str, confidence: float) -> dict[str, Any]:
     return {
         "comparisons": len(rows),
         "by_chance": len(rows) * (1 - confidence),
+        "decided": int((rows["verdict"] != "undecided").sum()),
         "significant": int((rows["p_holm"] < 1 - confidence).sum()),
+        "unreachable": bool(rows["p_floor"].min() * len(rows) >= 1 - confidence),
         "floor": rows["p_floor"].min(),
         "fewest": rows["n_seeds"].min(),
         "most": rows["n_seeds"].max(),
@@ -114,19 +116,38 @@ def _pretraining(config: Config, study: str, arm: str) -> tuple[Any, ...]:
     return recipe.model, recipe.corpus, recipe.pretraining
 
 
-def outcomes(results: Results, study: str, metric: str, taught: list[str]) -> Table:
-    """Return each arm's sizes, held-out loss and dev pass rate at the end, and the gain by RL of the arms that are `taught` so."""
+def real(config: Config, results: Results, study: str) -> list[str]:
+    """Return the arms that have all the real mechanisms together."""
+    names = results.of_study("architecture_arms", study)["arm"]
+    return [arm for arm in names if made_of(resolve(config, study, arm).model, REAL)]
+
+
+def outcomes(config: Config, results: Results, study: str, metric: str, taught: list[str]) -> Table:
+    """Return what each arm is, its sizes, loss and dev pass rate at the end, and the gain by RL of the arms that are `taught` so."""
     table = results.of_study("architecture_arms", study)
     gains = {arm: results.estimate("targets", metric, "gain", arm=arm) for arm in taught}
     table["final_dev"] /= PER_CENT
-    rows = [(*_arm(row), *([_gain(gains.get(row["arm"]))] if gains else [])) for row in table.to_dict("records")]
-    header = ("arm", "what it changes", "seeds", "parameters", "active for a token", "held-out loss, nats a token", "dev tasks solved")
-    return Table("Arms: sizes and outcomes", (*header, *(["gain by RL"] if gains else [])), rows, words=(1,))
+    models = {arm: resolve(config, study, arm).model for arm in table["arm"]}
+    base = resolve(config, study, config.studies[study].base).model
+    rows = [
+        (row["arm"], mechanisms(models[row["arm"]], base), *_arm(row), *([_gain(gains.get(row["arm"]))] if gains else []))
+        for row in table.to_dict("records")
+    ]
+    header = (
+        "arm",
+        "what it is",
+        "what it changes",
+        "seeds",
+        "parameters",
+        "active for a token",
+        "held-out loss, nats a token",
+        "dev tasks solved",
+    )
+    return Table("Arms: sizes and outcomes", (*header, *(["gain by RL"] if gains else [])), rows, words=(1, 2))
 
 
 def _arm(row: Any) -> tuple[str, ...]:
     return (
-        row["arm"],
         "nothing: the base recipe" if pd.isna(row["changed"]) else row["changed"].replace(";", ", "),
         whole(row["seeds"]),
         whole(row["parameters"]) + ("" if row["within_1_percent"] else " (not equal)"),

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from glint.config.study import Study
 from glint.config.tree import Config
-from glint.report import architecture, contrasts, recall, vision
+from glint.report import architecture, contrasts, recall, starts, vision
 from glint.report.results import Results
 from glint.report.wording import interval, metric_name, nats, nats_interval, points, setting, share, whole
 
@@ -21,6 +21,8 @@ LIMITS = {
 }
 """One limit of each kind of study."""
 SHARED_START = "All seeds share one pretraining."
+ABOVE = "(start above the band, not comparable)"
+"""What the verdict on an arm's gain adds where little was left to gain."""
 BEATS = "beats"
 """Verb of a verdict that either arm may be the subject of."""
 
@@ -82,6 +84,13 @@ class Finding:
         return f"{' to '.join(map(whole, counts[:1] + counts[1:][-1:]))} training {'seed' if counts == [1] else 'seeds'}"
 
     @property
+    def certainty(self) -> str:
+        """The number of training seeds and the level of the intervals; with one seed, that there are none."""
+        if all(one.seeds == 1 for one in self.comparisons):
+            return f"{self.seeds}, no interval: one seed decides nothing"
+        return f"{self.seeds}, {self.level} intervals"
+
+    @property
     def limit(self) -> str:
         """One limit of the study."""
         return LIMITS[self.plan.kind] if self.plan.start_seed is None else f"{LIMITS[self.plan.kind]} {SHARED_START}"
@@ -106,7 +115,16 @@ class Finding:
 def find(config: Config, results: Results, study: str) -> Finding:
     """Return what `study` found."""
     found = FINDERS[config.studies[study].kind](config.studies[study], results, study)
+    if found.plan.kind == "rl":
+        found = _from_above(found, set(starts.above(config, results, study)))
     return replace(found, primary=found.comparisons[0]) if len(found.comparisons) == 1 else found
+
+
+def _from_above(found: Finding, arms: set[str]) -> Finding:
+    """Return a finding on RL whose verdicts on `arms` say that these began above the band, where little is left to gain."""
+    told = {id(one): replace(one, verdict=f"{one.verdict} {ABOVE}") for one in found.comparisons if one.label in arms and one.verdict}
+    comparisons = tuple(told.get(id(one), one) for one in found.comparisons)
+    return replace(found, comparisons=comparisons, primary=told.get(id(found.primary), found.primary))
 
 
 def _side(low: float, high: float) -> Side:

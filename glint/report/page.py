@@ -9,7 +9,7 @@ from markupsafe import Markup
 from glint.config.base import digest
 from glint.config.tree import Config, resolve
 from glint.files import write_text
-from glint.report import architecture, contrasts, costs, honesty, recall, vision, wording
+from glint.report import architecture, contrasts, costs, honesty, recall, starts, vision, wording
 from glint.report import tables as views
 from glint.report.figures import NAMES
 from glint.report.results import HEADLINE, Results
@@ -30,6 +30,7 @@ def _environment() -> Environment:
     )
     environment.globals["Markup"] = Markup
     environment.globals["change"] = views.change
+    environment.globals |= {"mechanism_words": wording.MECHANISMS, "real_mechanisms": wording.REAL}
     environment.globals |= {"architecture_verdicts": architecture.VERDICTS, "equal_flops": architecture.EQUAL_FLOPS}
     for name in ("share", "setting", "points", "interval", "p_value", "whole", "count"):
         environment.globals[name] = getattr(wording, name)
@@ -50,6 +51,7 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "targets": plan.analysis.families or recipe.rl.families,
         "metric": wording.metric_name(metric),
         "headline": {phase: results.estimate("targets", metric, phase) for phase in ("before", "after", "gain")},
+        "rivals": _lead(config, results),
         "control": results.estimate("targets", metric, "gain", arm=plan.analysis.control) if plan.analysis.control else None,
         "published": published.get("gain"),
         "verdicts": results.claims["verdict"].value_counts().to_dict(),
@@ -71,6 +73,22 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
     }
 
 
+def _lead(config: Config, results: Results) -> list[dict[str, Any]]:
+    """Return the arms of the front study beside base and control: what each is, and its gain over that of the base."""
+    plan = config.studies[results.study]
+    models = {arm: resolve(config, results.study, arm).model for arm in plan.arms}
+    return [
+        {
+            "arm": arm,
+            "is": views.change(config, results.study, arm) if model == models[plan.base] else wording.mechanisms(model, models[plan.base]),
+            **{
+                phase: results.estimate("targets", plan.analysis.outcome, phase, arm=arm) for phase in ("before", "after", "gain_over_base")
+            },
+        }
+        for arm, model in ((arm, models[arm]) for arm in plan.in_order() if "gain_over_base" in plan.rivals(arm))
+    ]
+
+
 def _several(arms: dict[str, Any]) -> list[str]:
     return [name for name, arm in arms.items() if arm.several_changes]
 
@@ -79,6 +97,7 @@ def _rivals(config: Config, results: Results, study: str) -> dict[str, Any]:
     solved = Solved.of_study(results, study)
     return {
         "arms": views.arms(results, config, study),
+        "above": starts.above(config, results, study),
         "solved": solved,
         "against_base": against_base(results, solved),
         "rollouts": resolve(config, study, config.studies[study].base).rl.rollouts,
@@ -113,7 +132,8 @@ def _architecture(config: Config, results: Results, study: str, metric: str) -> 
         "conclusion": architecture.conclusion(results, study),
         "totals": architecture.totals(results, study, plan.analysis.confidence),
         "rewarded": taught,
-        "outcomes": architecture.outcomes(results, study, metric, taught),
+        "real": architecture.real(config, results, study),
+        "outcomes": architecture.outcomes(config, results, study, metric, taught),
         "costs": architecture.costs(results, study, steps),
         "comparisons": [architecture.comparisons(results, study, outcome) for outcome in architecture.OUTCOMES],
         "by_source": architecture.by_source(results, study),
@@ -130,6 +150,7 @@ def _tables(config: Config, results: Results) -> dict[str, Any]:
         "claims": views.claims(results),
         "splits": views.splits(config, results.study, results.arm),
         "arms": views.arms(results, config, results.study),
+        "above": starts.above(config, results, results.study),
         "rl_studies": {name: _rivals(config, results, name) for name in others(results)},
         "pretraining_studies": {name: _contrasts(results, name) for name, study in config.studies.items() if study.kind == "pretraining"},
         "vision_studies": {name: _vision(results, name) for name, study in config.studies.items() if study.kind == "vision"},
@@ -139,7 +160,7 @@ def _tables(config: Config, results: Results) -> dict[str, Any]:
         "outcomes": views.outcomes(results),
         "families": views.families(results),
         "seeds": views.seeds(results),
-        "selection": views.selection(results),
+        "selection": starts.selection(config, results, results.study),
         "doubtful": honesty.doubtful(results),
         "suspicious": honesty.suspicious(results),
         "canary": honesty.canary(results),

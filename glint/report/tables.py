@@ -173,16 +173,6 @@ def _seed(row: pd.Series, sampled: pd.DataFrame, training: pd.DataFrame, starts:
     )
 
 
-def selection(results: Results) -> Table:
-    """Return where RL started in each seed, and why."""
-    table = results.of_study("selection")
-    rows = [
-        (str(row["seed"]), whole(row["step"]), count(row["passed"], row["tasks"]), "yes" if row["in_band"] else "no", row["reason"])
-        for _, row in table[table["arm"] == results.arm].iterrows()
-    ]
-    return Table("Start of RL", ("seed", "step", "dev tasks solved", "in the band", "reason"), rows, words=(4,))
-
-
 def stops(results: Results) -> Table:
     """Return the outcomes on the target families under each stop rule."""
     rows = []

@@ -14,7 +14,7 @@ from glint.report import architecture, costs, recall
 from glint.report.figures import FIGURES
 from glint.report.page import render
 from glint.report.results import Results
-from glint.report.wording import nats, nats_interval, points
+from glint.report.wording import MECHANISMS, REAL, nats, nats_interval, points
 from glint.statistics.intervals import OVER_SEEDS
 from tests.report import architecture_tables, structures, synthetic
 from tests.report.architecture_tables import ARMS, COLUMNS, STEPS
@@ -105,17 +105,41 @@ def test_a_verdict_that_no_comparison_has_says_none(copy):
     assert "0 comparisons pay, 0 cost and 10 cannot be decided" in text
 
 
-def test_the_words_count_comparisons_seeds_and_what_holm_leaves(shown, copy):
+def test_the_words_count_comparisons_seeds_and_what_holm_leaves(shown, folder, copy):
     text = Outline(shown).text
-    assert "Comparisons: 10, each over 4 to 5 training seeds" in text
-    assert "it lies below 5 % in 0 of the 10, and a sign-flip test over so few seeds cannot give a p below 0.0625" in text
+    decided = (comparisons(folder)["verdict"] != "undecided").sum()
+    assert f"{decided} of the 10 comparisons pay or cost by it, each over 4 to 5 training seeds" in text
+    assert "Corrected for all comparisons together, 0 of the 10 remain significant" in text
+    assert "over so few seeds cannot give less than 0.0625 even before the correction; times the 10 comparisons that is more" in text
+    assert text.index("Corrected for all comparisons") < text.index("Holm’s p 1,")
     edit(copy, "architecture_contrasts", lambda table: table.assign(p_holm=table["p_holm"].where(table["arm"] != "kda", 0.01)))
-    assert "in 2 of the 10" in words(copy)
+    assert "2 of the 10 remain significant" in words(copy)
 
 
 def test_an_arm_of_another_size_is_marked(shown):
     marked = re.findall(r'<th scope="row">(\w+)</th>(?:(?!</tr>).)*not equal', shown, re.DOTALL)
     assert marked == ["streams"]
+
+
+def test_an_arm_is_told_in_words_of_its_recipe_and_the_real_mechanisms_by_name(copy):
+    plan = json.loads(architecture_tables.config().model_dump_json())
+    arms = plan["studies"]["architecture"]["arms"]
+    arms["faithful"] = {"model": {"linear": "kda", "sparse": "indexed", "residual": "mhc", "router": "sigmoid"}, "several_changes": "all"}
+    arms["kda"] = {"model": {"linear": "kda"}}
+    text = page(copy, type(synthetic.config()).model_validate_json(json.dumps(plan)))
+    told = dict(re.findall(r'<th scope="row">(\w+)</th><td class="words">(.*?)</td><td class="words">', text))
+    assert told["kda"] == MECHANISMS["linear", "kda"]
+    assert told["indexed"] == "the same mechanisms in other sizes"
+    assert all(MECHANISMS[pair] in told["faithful"] for pair in REAL.items())
+    assert "All of them together stand in <code>faithful</code>." in text
+    assert "Real mechanisms" not in page(copy, architecture_tables.config())
+
+
+def test_the_lead_counts_the_verdicts_and_links_to_them(folder):
+    lead = page(folder, architecture_tables.config()).partition("</header>")[0]
+    counts = comparisons(folder)["verdict"].value_counts()
+    said = f'{counts["pays"]} pay, {counts["costs"]} cost and {counts["undecided"]} cannot be decided: <a href="#architecture">'
+    assert said in lead
 
 
 def test_the_gain_by_rl_is_that_of_the_arm_of_the_same_name_and_model(shown, copy):
@@ -127,6 +151,9 @@ def test_the_gain_by_rl_is_that_of_the_arm_of_the_same_name_and_model(shown, cop
     gain = results(copy).estimate("targets", "greedy_pass1", "gain", arm="published")["estimate"]
     assert found.count(">gain by RL</th>") == 1
     assert re.search(rf"<td>{re.escape(points(gain))} \[.*?</td></tr>", found)
+    assert "begins above the band" not in found
+    low = page(copy, type(synthetic.config()).model_validate_json(plan.replace('"high":0.6', '"high":0.3')))
+    assert len(re.findall(r"Arm <code>published</code> begins above the band", low)) == 2  # beside the gain there, and here
     other = json.loads(plan)
     other["studies"]["architecture"]["arms"]["published"] = {"model": {"streams": 2}}
     assert ">gain by RL</th>" not in page(copy, type(synthetic.config()).model_validate_json(json.dumps(other)))
@@ -209,7 +236,8 @@ def test_an_arm_that_no_table_holds_is_not_spoken_of(copy):
 def test_a_missing_seed_is_named_and_counted(folder):
     text = Outline(page(folder, architecture_tables.config())).text
     assert "architecture/streams seed 46, recall/streams seed 46." in text
-    assert {row[0]: row[2] for row in architecture.outcomes(results(folder), "architecture", "greedy_pass1", []).rows}["streams"] == "4"
+    table = architecture.outcomes(architecture_tables.config(), results(folder), "architecture", "greedy_pass1", [])
+    assert {row[0]: row[3] for row in table.rows}["streams"] == "4"
 
 
 def test_one_seed_has_no_interval_and_decides_nothing(copy):

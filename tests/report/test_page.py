@@ -128,11 +128,14 @@ def test_without_a_complete_first_seed_there_is_no_example(tables, reported, tmp
     assert "The first seed has no complete result." in rendered(tables, reported, tmp_path / "page.html")
 
 
-def test_a_run_without_claims_says_so(analysed, reported, tmp_path):
+def test_a_run_without_claims_has_no_such_section_nor_a_link_to_it(analysed, reported, tmp_path):
     compare(synthetic.config(), None, analysed / "report", tmp_path / "claims.csv")
     render(synthetic.config(), analysed / "report", tmp_path / "claims.csv", reported / "figures", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "This run compares itself with no published figure" in page
+    outline = Outline(page)
+    assert "claims" not in outline.ids
+    assert "#claims" not in outline.links
+    assert "data" in outline.ids
     assert "published gain" not in page
 
 
