@@ -64,7 +64,8 @@ def compose(canvas: Canvas, finding: Finding, run: str) -> None:
     top = 62 + question.height + 26
     _numbers(canvas, finding, top)
     _rows(canvas, finding, top)
-    foot = f"{finding.seeds} · {finding.level} intervals · an interval that holds zero decides nothing"
+    drawn = any(not isnan(one.low) for one in finding.comparisons)
+    foot = f"{finding.certainty}; an interval that holds zero decides nothing" if drawn else finding.certainty
     canvas.write(MARGIN, HEIGHT - FOOT, canvas.fitted(foot, inner, FOOT, (SMALLEST,)), colour=LIGHT["third"])
 
 
@@ -138,7 +139,7 @@ def _intervals(axes: Axes, finding: Finding, shown: tuple[Comparison, ...], rows
         colour, marker = _colour(finding, one), "s" if one.side == "undecided" else "o"
         if not isnan(one.low):
             axes.plot([scale * one.low, scale * one.high], [place, place], color=colour, lw=4, solid_capstyle="butt")
-        axes.plot(scale * one.estimate, place, marker, color=colour, ms=9)
+        axes.plot(scale * one.estimate, place, marker, color=colour, ms=9, mfc="none" if isnan(one.low) else colour)
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, -scale * LEAST), max(high, scale * LEAST))
     axes.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=0)

@@ -1,5 +1,7 @@
 """A summary of one study for those who post it: question, change, result, seeds, verdict, one limit, how to run it again."""
 
+from math import isnan
+
 from glint.config.base import digest
 from glint.config.tree import Config
 from glint.report.findings import Comparison, Finding
@@ -32,7 +34,7 @@ def _text(config: Config, finding: Finding, command: str, most: int) -> str:
             "",
             f"Changed: {_first_words(_changed(config, finding), LONGEST_CHANGE)}",
             "",
-            f"Result, {finding.seeds}, {finding.level} intervals, {_first_words(finding.measured, 10)}:",
+            f"Result, {finding.certainty}; {_first_words(finding.measured, 10)}:",
             "",
             *lines,
             *([f"- {left_out} more in the report"] if left_out else []),
@@ -48,7 +50,8 @@ def _text(config: Config, finding: Finding, command: str, most: int) -> str:
 def _result(finding: Finding, one: Comparison) -> str:
     verdict = "" if finding.primary is one or not one.verdict else f": {one.verdict}"
     levels = f" ({one.levels})" if finding.primary is one else ""
-    return f"{one.label} {finding.difference(one)} {finding.ends(one)}{levels}{verdict}"
+    ends = f"{',' if isnan(one.low) else ''} {finding.ends(one)}"
+    return f"{one.label} {finding.difference(one)}{ends}{levels}{verdict}"
 
 
 def _changed(config: Config, finding: Finding) -> str:

@@ -111,7 +111,12 @@ def test_one_seed_decides_nothing(found):
     assert alone.outcome == "undecided"
     assert alone.ends(one) == "no interval"
     assert alone.seeds == "1 training seed"
-    assert share_image.draw(alone, "run")
+    said = "1 training seed, no interval: one seed decides nothing"
+    assert said in [text.get_text() for text in composed(alone).texts]
+    text = summarise(found["published", "vision_large"][0], alone, COMMAND)
+    assert said in text
+    assert " points, no interval" in text
+    assert "intervals" not in text.replace(alone.limit, "")
 
 
 def test_a_summary_holds_question_result_interval_seeds_verdict_limit_and_command(found):
