@@ -24,6 +24,7 @@ from glint.model.decoder import Decoder, Hidden, count_parameters
 from glint.model.layout import Indexing, Layout
 from glint.randomness import torch_generator
 from glint.tasks.tokenizer import encode
+from glint.terminal import ending_with_its_reader
 from glint.train.batches import IGNORED, next_token_batch
 from glint.train.optimiser import adamw
 
@@ -260,7 +261,7 @@ def models(asked: str | None) -> dict[str, ModelRecipe]:
 
 def main() -> None:
     """Check what the command line names; exit status 1 where a check fails."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(prog="python -m glint.check", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", help=f"{', '.join(PRESETS)}, or a config file, of which every model is checked; else all presets")
     given = parser.parse_args()
     try:
@@ -268,7 +269,8 @@ def main() -> None:
     except ValueError as error:
         sys.exit(f"error: {error}")
     torch.set_num_threads(1)
-    passed = [check(name, recipe) for name, recipe in asked.items()]
+    with ending_with_its_reader():
+        passed = [check(name, recipe) for name, recipe in asked.items()]
     sys.exit(0 if all(passed) else 1)
 
 

@@ -19,6 +19,7 @@ from glint.config.errors import unknown
 from glint.report.seed_values import CONTRASTS, PRIMARY, points, read, seed_values
 from glint.statistics.intervals import Interval
 from glint.statistics.power import (
+    MOST_SEEDS,
     detectable_effect,
     deviation,
     fewest_for_sign_flip,
@@ -26,14 +27,17 @@ from glint.statistics.power import (
     seeds_needed,
     sign_flip_floor,
 )
+from glint.terminal import ending_with_its_reader
 
 SEEDS = (3, 5, 8, 10, 15, 20, 30)
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Effects of the table, as multiples of the one asked for."""
 NO_SPREAD = 1e-9
 """A deviation so small comes from the rounding of shares."""
-MOST_POINTS = 200
-"""By which two gains can differ, in points."""
+MOST_POINTS = {"gain": 100, "difference of two gains": 200, "difference of two shares": 100}
+"""How large each can be, in points."""
+SMALL = 1.0
+"""An effect below so many points may be meant as a share."""
 DEFAULT_EFFECT = {True: 10.0, False: 0.05}
 """In points of a share, in nats of a loss."""
 TOO_WIDE = 10
@@ -50,6 +54,13 @@ class Differences:
     """In points or in nats."""
     shares: bool
     """Whether the unit is points."""
+    kind: str
+    """What a difference is, where it is in points."""
+
+    @property
+    def most(self) -> float:
+        """How large a difference can be."""
+        return MOST_POINTS[self.kind] if self.shares else math.inf
 
     @property
     def unit(self) -> str:
@@ -90,7 +101,7 @@ def _of_rl(rows: pd.DataFrame, base: str, arm: str) -> Differences:
     gains = rows[rows["phase"] == "gain"].pivot(index="seed", columns="arm", values="value")
     one = gains[arm] if arm == base else (gains[arm] - gains[base])
     what = f"gain of arm {arm} by RL" if arm == base else f"gain of arm {arm} less gain of arm {base}"
-    return _told(rows, what, one)
+    return _told(rows, what, one, "gain" if arm == base else "difference of two gains")
 
 
 def _of_contrast(rows: pd.DataFrame, planned: pd.DataFrame, arm: str | None) -> Differences:
@@ -102,7 +113,8 @@ def _of_contrast(rows: pd.DataFrame, planned: pd.DataFrame, arm: str | None) -> 
     row: Any = asked[asked["contrast"] == asked["contrast"].iloc[0]].iloc[-1]
     other_step = int(row.get("against_step", row["step"]))
     ours, theirs = (_at(rows, row[name], step) for name, step in (("arm", int(row["step"])), ("against", other_step)))
-    return _told(rows, f"arm {row['arm']} at step {row['step']} less arm {row['against']} at step {other_step}", ours - theirs)
+    what = f"arm {row['arm']} at step {row['step']} less arm {row['against']} at step {other_step}"
+    return _told(rows, what, ours - theirs, "difference of two shares")
 
 
 def _at(rows: pd.DataFrame, arm: str, step: int) -> pd.Series:
@@ -110,15 +122,17 @@ def _at(rows: pd.DataFrame, arm: str, step: int) -> pd.Series:
     return chosen
 
 
-def _told(rows: pd.DataFrame, what: str, by_seed: pd.Series) -> Differences:
+def _told(rows: pd.DataFrame, what: str, by_seed: pd.Series, kind: str) -> Differences:
     by_seed, first = by_seed.dropna().sort_index(), rows.iloc[0]
     shares = points(first["metric"])
     says = f"study {first['study']}: {what}, {first['metric']}, {first['scope']}"
-    return Differences(says, tuple(map(int, by_seed.index)), by_seed.to_numpy(dtype=float) * (100 if shares else 1), shares)
+    return Differences(says, tuple(map(int, by_seed.index)), by_seed.to_numpy(dtype=float) * (100 if shares else 1), shares, kind)
 
 
 def lines(found: Differences, effect: float, power: float, alpha: float, confidence: float = 0.95) -> list[str]:
-    """Return what is printed; raises ValueError for fewer than two seeds, or where all seeds differ by the same amount."""
+    """Return what is printed; raises ValueError for an impossible effect, for one seed, or where all seeds differ by the same amount."""
+    if effect > found.most:
+        raise ValueError(f"--effect {effect:g} cannot be: a {found.kind} cannot exceed {found.most:g} points")
     spread = deviation(found.values_S, confidence)
     if spread.estimate < NO_SPREAD:
         raise ValueError(f"{found.says}: all {len(found.seeds)} seeds differ by the same amount, so no spread between seeds is to be seen")
@@ -136,9 +150,9 @@ def lines(found: Differences, effect: float, power: float, alpha: float, confide
 
 
 def table(found: Differences, effect: float, sd: float, alpha: float) -> list[str]:
-    """Return the power of so many seeds for effects around the one asked for, a row an effect."""
+    """Return the power of so many seeds for effects around the one asked for, a row an effect that can be."""
     header = f"power at level {alpha:g}" + "".join(f"{f'{seeds} seeds':>10}" for seeds in SEEDS)
-    effects = [effect * multiple for multiple in MULTIPLES]
+    effects = [effect * multiple for multiple in MULTIPLES if effect * multiple <= found.most]
     rows = [
         f"{f'{size:g} {found.unit}':<{len(header) - 10 * len(SEEDS)}}"
         + "".join(f"{paired_power(size, sd, seeds, alpha):>10.0%}" for seeds in SEEDS)
@@ -153,28 +167,36 @@ def verdict(found: Differences, effect: float, spread: Interval, power: float, a
     needed, low, high = (seeds_needed(effect, sd, power, alpha) for sd in (spread.estimate, spread.low, spread.high))
     seeds = len(found.seeds)
     said = [
-        f"To see {effect:g} {found.unit} with a power of {power:.0%}: {_count(needed)} seeds; "
-        f"{_count(low)} to {_count(high)} by the interval of the deviation.",
-        f"{seeds} seeds see {_visible(found, detectable_effect(spread.estimate, seeds, power, alpha))} with that power.",
+        f"To see {effect:g} {found.unit} with a power of {power:.0%}: {_needed(needed, low, high)} by the interval of the deviation.",
+        f"{seeds} seeds see {_visible(found, detectable_effect(spread.estimate, seeds, power, alpha))}.",
         f"A sign-flip p can lie below {alpha:g} from {fewest_for_sign_flip(alpha)} seeds on, however large the effect.",
     ]
     if high > TOO_WIDE * low:
-        said.append(f"{seeds} seeds in hand are too few to say more: the ends of that interval lie a factor of {_factor(low, high)} apart.")
+        said.append(f"{seeds} seeds in hand are too few to say more: {_width(low, high)}.")
+    if found.shares and effect < SMALL:
+        said.append(f"Effects are in points of 100: a share of {effect:g} would be --effect {100 * effect:g}.")
     return said
 
 
 def _visible(found: Differences, effect: float) -> str:
-    if found.shares and effect > MOST_POINTS:
-        return "no difference that shares can have"
-    return f"{found.shown(effect)} {found.unit} or more"
+    if effect > found.most:
+        return f"nothing with that power, since a {found.kind} cannot exceed {found.most:g} points"
+    return f"{found.shown(effect)} {found.unit} or more with that power"
+
+
+def _needed(seeds: float, low: float, high: float) -> str:
+    between = f"{_count(low)} to {_count(high)}" if low != high else _count(low)
+    return f"{_count(seeds)} seeds; {between}"
 
 
 def _count(seeds: float) -> str:
-    return "more seeds than anyone has, over 100,000" if math.isinf(seeds) else f"{seeds:,.0f}"
+    return f"over {MOST_SEEDS:,}" if math.isinf(seeds) else f"{seeds:,.0f}"
 
 
-def _factor(low: float, high: float) -> str:
-    return "more than can be told" if math.isinf(high) else f"{high / low:,.0f}"
+def _width(low: float, high: float) -> str:
+    if math.isinf(high):
+        return f"that interval has no upper end below {MOST_SEEDS:,}"
+    return f"the ends of that interval lie a factor of {high / low:,.0f} apart"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -195,11 +217,13 @@ def main(arguments: list[str] | None = None) -> None:
             raise ValueError(f"--effect {given.effect:g} must be a size above 0")
         found = differences(given.report, given.study, given.arm, given.metric)
         effect = DEFAULT_EFFECT[found.shares] if given.effect is None else given.effect
-        print("\n".join(lines(found, effect, given.power, given.alpha)))
+        text = "\n".join(lines(found, effect, given.power, given.alpha))
     except KeyError as error:
         sys.exit(f"error: a table or file of a run lacks {error}; it is of another version, or damaged")
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+    with ending_with_its_reader():
+        print(text)
 
 
 if __name__ == "__main__":

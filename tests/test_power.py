@@ -83,9 +83,26 @@ def test_the_page_on_experiments_quotes_what_its_command_prints(
     assert capsys.readouterr().out == quoted
 
 
-def test_an_effect_that_no_share_can_have_is_not_promised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([str(report(tmp_path / "run", "base 1 2 10", "base 2 4 4"))])
-    assert "2 seeds see no difference that shares can have" in capsys.readouterr().out
+def test_an_effect_that_no_share_can_have_is_neither_promised_nor_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(report(tmp_path / "run", "base 1 2 10", "base 2 4 4", "other 1 2 20", "other 2 4 8"))
+    main([folder, "--effect", "50"])
+    text = capsys.readouterr().out
+    assert "2 seeds see nothing with that power, since a gain cannot exceed 100 points." in text
+    assert [line.split()[0] for line in text.splitlines() if re.match(r"[\d.]+ points ", line)] == ["12.5", "25", "50", "100"]
+    main([folder, "--arm", "other", "--effect", "50"])
+    assert "since a difference of two gains cannot exceed 200 points." in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="--effect 101 cannot be: a gain cannot exceed 100 points"):
+        main([folder, "--effect", "101"])
+
+
+def test_a_number_of_seeds_beyond_all_reach_is_said_in_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(PUBLISHED), "--effect", "0.2"])
+    text = capsys.readouterr().out
+    assert re.search(r"a power of 80%: [\d,]+ seeds; [\d,]+ to over 100,000 by the interval of the deviation\.\n", text)
+    assert "5 seeds in hand are too few to say more: that interval has no upper end below 100,000.\n" in text
+    assert text.endswith("Effects are in points of 100: a share of 0.2 would be --effect 20.\n")
+    main([str(PUBLISHED), "--effect", "0.001"])
+    assert "a power of 80%: over 100,000 seeds; over 100,000 by the interval of the deviation.\n" in capsys.readouterr().out
 
 
 def test_ten_seeds_of_a_steady_difference_are_not_called_too_few(capsys: pytest.CaptureFixture[str]) -> None:
