@@ -18,6 +18,7 @@ import pandas as pd
 from glint.files import read_json
 from glint.report.seed_values import PRIMARY, QUANTITY, Quantity, points, read, seed_values
 from glint.statistics.intervals import TASKS_WITHIN_FAMILIES, Interval, student, welch
+from glint.terminal import ending_with_its_reader
 
 REPORTS = Path("reports")
 CONFIDENCE = 0.95
@@ -53,10 +54,16 @@ class Run:
         """Read the tables in the folder `given`, or of the run of that name; raises ValueError where there are none."""
         folder = next((one for one in (Path(given), REPORTS / given, REPORTS / "reference" / given) if one.is_dir()), None)
         if folder is None:
-            raise ValueError(f"{given} is neither a folder nor a run in {REPORTS}/")
+            raise ValueError(f"{given} is neither a folder nor a run in {REPORTS}/; there are: {', '.join(known_runs()) or 'none'}")
         values, config = seed_values(folder), folder / "config.json"
         own = {key: value for key, value in read_json(config).items() if key != "run"} if config.exists() else None
         return cls(given, own, read_json(folder / "provenance.json")["config"], values, _estimates(folder))
+
+
+def known_runs() -> list[str]:
+    """Return the names of the runs that have tables, those of the reference last."""
+    found = [path for pattern in ("*", "reference/*") for path in sorted(REPORTS.glob(f"{pattern}/seeds.csv"))]
+    return [path.parent.relative_to(REPORTS).as_posix() for path in found]
 
 
 def _estimates(folder: Path) -> dict[tuple[Any, ...], Interval]:
@@ -151,8 +158,9 @@ def report(one: Run, other: Run, *, everything: bool) -> list[str]:
 
 def _config_lines(one: Run, other: Run) -> list[str]:
     if one.config is None or other.config is None:
-        lacking = " and ".join(run.name for run in (one, other) if run.config is None)
-        return [f"Config: {lacking} has no config.json, as older versions left it; digests {one.digest} and {other.digest}."]
+        lacking = [run.name for run in (one, other) if run.config is None]
+        says = f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no config.json"
+        return [f"Config: {says}, as older versions left it; digests {one.digest} and {other.digest}."]
     found = list(config_differences(one.config, other.config))
     if not found:
         return ["Config: the same."]
@@ -214,11 +222,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--all", action="store_true", help="all scopes, stop rules and steps, not only the first scope and the last step")
     given = parser.parse_args(arguments)
     try:
-        print("\n".join(report(Run.read(given.one), Run.read(given.other), everything=given.all)))
+        text = "\n".join(report(Run.read(given.one), Run.read(given.other), everything=given.all))
     except KeyError as error:
         sys.exit(f"error: a table or file of a run lacks {error}; it is of another version, or damaged")
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+    with ending_with_its_reader():
+        print(text)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,16 @@ def test_what_is_printed_names_the_changed_key_and_marks_the_difference(tmp_path
     assert "2 of 2 differences with an interval exclude 0" in text
 
 
+def test_tables_of_an_older_version_lack_their_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = write_run(tmp_path / "a", {1: 40, 2: 50}), write_run(tmp_path / "b", {1: 44, 2: 55})
+    (tmp_path / "a/config.json").unlink()
+    main([one, other])
+    assert f"Config: {one} has no config.json" in capsys.readouterr().out
+    (tmp_path / "b/config.json").unlink()
+    main([one, other])
+    assert f"Config: {one} and {other} have no config.json" in capsys.readouterr().out
+
+
 def test_equal_runs_say_so_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([write_run(tmp_path / name, {1: 40, 2: 50}) for name in ("a", "b")])
     (line,) = capsys.readouterr().out.splitlines()
@@ -123,11 +133,15 @@ def test_the_config_beside_the_tables_is_the_whole_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nowhere", str(PUBLISHED)], "nowhere is neither a folder nor a run in reports/"),
+        (["nowhere", str(PUBLISHED)], "nowhere is neither a folder nor a run in reports/; there are: mine, reference/published"),
         ([str(ROOT / "config"), str(PUBLISHED)], "holds no tables of a run"),
     ],
 )
-def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_bad_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run in ("reference/published", "mine"):
+        (tmp_path / "reports" / run).mkdir(parents=True)
+        (tmp_path / "reports" / run / "seeds.csv").write_text(SEEDS)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert sentence in str(ended.value)
