@@ -1,6 +1,7 @@
 """How far a run is, as its logs say it."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from glint.config.load import load
 from pipeline.plan import Plan
-from pipeline.progress import STAMP, Jobs, newest_run, text, working
+from pipeline.progress import NAMED, STAMP, Jobs, newest_run, text, working
 from tests.pipeline.checkout import ROOT
 
 BEGAN = datetime(2026, 11, 30, 10, 15, 7)
@@ -56,7 +57,7 @@ def test_jobs_are_counted_by_the_newest_log(directory):
     (logs / "2026-11-29T000000.1.snakemake.log").write_text(earlier)
     (logs / "2026-11-30T110000.1.snakemake.log").write_text("Building DAG of jobs...\ntotal 5\n")  # a dry run begins no job
     jobs = Jobs.of(directory / ".snakemake/log")
-    assert jobs == Jobs(done=1, total=4, began=BEGAN.timestamp(), ended=False)
+    assert jobs == Jobs(done=1, total=4, began=BEGAN.timestamp(), ended=False, run=None)
 
 
 def test_a_trainer_at_work_is_shown_with_its_last_line(directory):
@@ -77,6 +78,39 @@ def test_a_run_that_has_ended_shows_no_trainer(directory, last):
     assert text(directory, "mine") == ("run mine: 1 of 4 jobs done (25 %), ended", True)
 
 
+def test_a_run_that_is_not_there_is_not_counted(directory):
+    (directory / "results/other/logs").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"^there is no run nosuch in results/; there are: mine, other$"):
+        text(directory, "nosuch")
+
+
+@pytest.mark.parametrize("said", ["", "Job 8: Analysing the studies of mine\n"])
+def test_the_counts_of_another_run_stand_under_its_own_name(directory, said):
+    (directory / "results/other/logs").mkdir(parents=True)
+    os.utime(directory / "results/other/logs", (BEGAN.timestamp() - 60,) * 2)
+    (log,) = (directory / ".snakemake/log").iterdir()
+    log.write_text(LOG + said)
+    assert text(directory, "other") == ("run other: not at work; the newest log is that of run mine: 1 of 4 jobs done (25 %)", True)
+    assert text(directory, "mine")[0].startswith("run mine: 1 of 4 jobs done (25 %)\n")
+
+
+def test_the_name_in_a_log_counts_more_than_what_changed_last(directory):
+    (directory / "results/other/logs").mkdir(parents=True)
+    (log,) = (directory / ".snakemake/log").iterdir()
+    log.write_text(LOG + "Job 8: Tracing the run of recipe abc, seed 42\nJob 0: Run other is complete\n")
+    assert text(directory, "other")[0] == "run other: 1 of 4 jobs done (25 %)"
+
+
+def test_every_message_with_a_run_names_it():
+    rules = [ROOT / "Snakefile", *(ROOT / "rules").glob("*.smk")]
+    said = [line for path in rules for line in re.findall(r'^ +"(.*\{RUN\}.*)"$', path.read_text(), re.MULTILINE)]
+    assert len(said) > 10
+    for message in said:
+        found = NAMED.search(f"Job 1: {message.format(RUN='my-run_2')}")
+        assert found, message
+        assert "my-run_2" in found.groups()
+
+
 def test_without_a_run_that_is_said(tmp_path):
     assert text(tmp_path, "mine") == (f"run mine: no run has begun in {tmp_path}", True)
     assert newest_run(tmp_path / "results") is None
@@ -87,6 +121,13 @@ def test_the_command_takes_the_newest_run(directory):
     path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run([sys.executable, script, "--once"], cwd=directory, env=path, capture_output=True, text=True, check=True)
     assert run.stdout.startswith("run mine: 1 of 4 jobs done (25 %)\n  rl/abc/seed-43: group 5/12")
+
+
+def test_the_command_names_the_runs_there_are(directory):
+    script = ROOT / "workflow/scripts/watch.py"
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run([sys.executable, script, "nosuch"], cwd=directory, env=path, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (1, "", "error: there is no run nosuch in results/; there are: mine\n")
 
 
 def test_every_training_has_one_folder_of_tensorboard_logs_under_a_name_that_people_know():
@@ -105,10 +146,6 @@ def test_a_log_cannot_command_the_terminal(directory):
     shown, _ = text(directory, "mine")
     assert all(one.isprintable() or one == "\n" for one in shown)
     assert "group 5\\x1b]0;title\\x07" in shown
-
-
-def test_the_jobs_of_one_run_are_not_told_of_another(directory):
-    assert text(directory, "other") == ("run other: mine is the run that changed last, and Snakemake's log tells of that one", True)
 
 
 @pytest.mark.parametrize("every", ["-1", "0", "nan"])

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from glint.terminal import ending_with_its_reader
 from pipeline.progress import newest_run, text
 
 CLEAR = "\033[H\033[2J"
@@ -23,9 +24,12 @@ def main() -> None:
     run = given.run or newest_run(Path("results"))
     if run is None:
         sys.exit("error: there is no run in results/; start one, or name the directory's run")
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), ending_with_its_reader():
         while True:
-            shown, ended = text(Path(), run)
+            try:
+                shown, ended = text(Path(), run)
+            except ValueError as error:
+                sys.exit(f"error: {error}")
             print((CLEAR if sys.stdout.isatty() and not given.once else "") + shown, flush=True)
             if ended or given.once:
                 return
