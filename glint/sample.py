@@ -7,11 +7,9 @@ that are no UTF-8, and all that a terminal would obey or hide, as `\xNN`.
 import argparse
 import codecs
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 
@@ -29,6 +27,7 @@ from glint.randomness import torch_generator
 from glint.tasks.corpus import draw_examples
 from glint.tasks.families import FAMILIES
 from glint.tasks.tokenizer import decode, encode
+from glint.terminal import ending_with_its_reader
 from glint.verify import Verdict, Verifier
 from glint.verify.pool import VerifierError
 
@@ -37,8 +36,8 @@ AS_EVALUATED = EvaluationRecipe()
 SPLIT = "dev"
 """Tasks that nothing is reported on are the ones to play with."""
 HINT = r"# Complete this function.\n# Return True if x is even.\ndef is_even(x):\n"
-INTERRUPTED, NO_READER = 130, 141
-"""Exit codes, 128 and the number of the signal, as shells have it."""
+INTERRUPTED = 130
+"""Exit code, 128 and the number of the signal, as shells have it."""
 
 
 class Printable:
@@ -101,17 +100,16 @@ def tasks_of(family: str, count: int) -> list[Task]:
 
 
 class Session:
-    """A loaded model, and how it is asked; raises ValueError for longer completions than its context holds."""
+    """A loaded model, and how it is asked."""
 
     def __init__(self, model: Decoder, given: argparse.Namespace) -> None:
         self.model, self.given = model, given
-        if (given.max_new_tokens or 0) > model.recipe.context:  # before so many random numbers are drawn
-            raise ValueError(f"a prompt and max_new_tokens {given.max_new_tokens} exceed model.context {model.recipe.context}")
 
     def continue_prompt(self, prompt: str) -> None:
-        """Print the prompt and its completions."""
+        """Print the prompt and its completions; raises ValueError, before it prints or draws, where the context does not hold them."""
         room = max(1, self.model.recipe.context - len(encode(prompt)) + 1)
         longest = self.given.max_new_tokens or min(AS_EVALUATED.max_new_tokens, room)
+        self._check_length(prompt, longest)
         for number, uniforms in enumerate(self._uniforms(self.given.count, longest, "sample", prompt)):
             if self.given.count > 1:
                 write(f"--- {number + 1}\n")
@@ -124,6 +122,7 @@ class Session:
         longest = self.given.max_new_tokens or AS_EVALUATED.max_new_tokens
         passed = 0
         for task in tasks_of(family, self.given.count):
+            self._check_length(task.prompt, longest)
             (uniforms,) = self._uniforms(1, longest, "evaluate", SPLIT, task.identity)
             write(task.prompt)
             completion = stream(
@@ -133,6 +132,14 @@ class Session:
             passed += verdict.verdict == "passed"
             write(f"{_end(completion)}{_told(verdict)}\n\n")
         write(f"{passed} of {self.given.count} passed\n")
+
+    def _check_length(self, prompt: str, longest: int) -> None:
+        tokens, context = len(encode(prompt)), self.model.recipe.context
+        said = f"a prompt of {tokens} tokens (its start token included)"
+        if tokens > context:
+            raise ValueError(f"{said} exceeds the model's context of {context}")
+        if tokens + longest - 1 > context:  # the last new token is not read
+            raise ValueError(f"{said} and --max-new-tokens {longest} exceed the model's context of {context}")
 
     def _uniforms(self, copies: int, tokens: int, *names: str) -> Iterator[torch.Tensor | None]:
         """Yield the random numbers of each completion, [1, tokens], from the seed and the names; None where it is greedy."""
@@ -259,20 +266,12 @@ def main(arguments: list[str] | None = None) -> None:
     given = _parse(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        run(given)
-        sys.stdout.flush()
+        with ending_with_its_reader():
+            run(given)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        _leave_quietly()
     except (ValueError, OSError, VerifierError) as error:
         sys.exit(f"error: {error}")
-
-
-def _leave_quietly() -> NoReturn:
-    """End although nobody reads: what is buffered goes nowhere, so that Python has nothing to complain of on its way out."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(NO_READER)
 
 
 if __name__ == "__main__":

@@ -175,20 +175,25 @@ def test_checkpoints_are_listed_with_the_study_they_belong_to(run: Path, monkeyp
         (["nowhere"], "nowhere is neither a checkpoint, nor a folder with some, nor a run"),
         (["CHECKPOINT", "--family", "evne"], "family evne is unknown; did you mean even?"),
         (["CHECKPOINT", "--prompt", "x", "--max-new-tokens", "0"], "--max-new-tokens 0 is less than 1"),
-        (["CHECKPOINT", "--prompt", "x", "--max-new-tokens", "500"], "exceed model.context 160"),
-        (["CHECKPOINT", "--prompt", "x", "--max-new-tokens", "1000000000000"], "exceed model.context 160"),
-        (["CHECKPOINT", "--prompt", "x" * 400], "exceed model.context 160"),
+        (
+            ["CHECKPOINT", "--prompt", "x", "--max-new-tokens", "160"],
+            "2 tokens (its start token included) and --max-new-tokens 160 exceed",
+        ),
+        (["CHECKPOINT", "--family", "even", "--max-new-tokens", "500"], "--max-new-tokens 500 exceed the model's context of 160"),
+        (["CHECKPOINT", "--prompt", "x" * 400], "a prompt of 401 tokens (its start token included) exceeds the model's context of 160"),
+        (["CHECKPOINT", "--prompt", "x", "--max-new-tokens", "1000000000000"], "exceed the model's context of 160"),
         (["CHECKPOINT", "--prompt", "x", "--temperature", "0"], "--temperature 0 must lie above 0"),
         (["CHECKPOINT", "--prompt", "x", "--seed", "-1"], "--seed -1 is less than 0"),
         (["CHECKPOINT", "--prompt", "x", "--greedy", "--count", "2"], "the same completion 2 times"),
     ],
 )
-def test_bad_input_is_one_sentence(run: Path, arguments: list[str], sentence: str) -> None:
+def test_bad_input_is_one_sentence_and_nothing_else(run: Path, arguments: list[str], sentence: str, capsys) -> None:
     folder = str(run / "pretrain/0a/seed-1/checkpoints/step-0000")
     with pytest.raises(SystemExit) as ended:
         main([folder if one == "CHECKPOINT" else one for one in arguments])
     assert sentence in str(ended.value)
     assert "\n" not in str(ended.value)
+    assert capsys.readouterr().out == ""
 
 
 def test_without_checkpoints_the_way_to_some_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +208,7 @@ def test_prompts_are_read_until_the_input_ends(run: Path, monkeypatch: pytest.Mo
     printed = capsys.readouterr()
     assert "one" in printed.out
     assert "two" in printed.out
-    assert "exceed model.context 160" in printed.err
+    assert "exceeds the model's context of 160" in printed.err
 
 
 def test_ctrl_c_ends_it_quietly(run: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -217,11 +222,23 @@ def test_ctrl_c_ends_it_quietly(run: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_reader_that_has_gone_ends_it_quietly(run: Path) -> None:
-    command = [sys.executable, "-m", "glint.sample", str(run)]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "glint.sample", "RUN"],
+        ["-m", "glint.power", str(ROOT / "reports/reference/published")],
+        ["-m", "glint.compare", *(str(ROOT / "reports/reference" / name) for name in ("published", "architecture"))],
+        ["-m", "glint.check", "--model", "dense"],
+        [str(ROOT / "workflow/scripts/watch.py"), "small", "--once"],
+    ],
+    ids=["sample", "power", "compare", "check", "watch"],
+)
+def test_a_reader_that_has_gone_ends_it_quietly(run: Path, words: list[str]) -> None:
+    command = [sys.executable, *(str(run) if word == "RUN" else word for word in words)]
     reading, writing = os.pipe()
     os.close(reading)
-    ended = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    paths = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'workflow'}"}
+    ended = subprocess.run(command, cwd=run.parents[1], env=paths, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert ended.returncode == 141
     assert ended.stderr == ""
