@@ -32,11 +32,11 @@ def described(run: Path) -> dict[Path, str]:
     return {run / Path(*path.parts[-4:-1]): f"study {entry.study}, arm {entry.arm}, seed {entry.seed}" for entry, path in receipts}
 
 
-def layers(checkpoint: Path, base: Path | None = None) -> list[Path]:
+def layers(checkpoint: Path, base: Path | None = None, *, remedy: str = "name theirs with --base") -> list[Path]:
     """Return the folders that `glint.model.checkpoint.load` needs for `checkpoint`: itself, or its base and then itself.
 
     The base of what RL has trained is found by its hash among the pretraining checkpoints of the same run.
-    Raises ValueError where it is not there, and where a whole model is given a base.
+    Raises ValueError, whose sentence ends with the `remedy`, where it is not there, and where a whole model is given a base.
     """
     config = read_json(checkpoint / "config.json")
     wanted = config.get("base_sha256")
@@ -52,6 +52,5 @@ def layers(checkpoint: Path, base: Path | None = None) -> list[Path]:
             return [path, checkpoint]
     where = f"no checkpoint in {pretrained} has these" if pretrained else "no folder above it is that of a run"
     raise ValueError(
-        f"{checkpoint} holds what RL has trained, to be laid over weights whose SHA-256 begins with {wanted[:12]}; "
-        f"{where}, so name theirs with --base"
+        f"{checkpoint} holds what RL has trained, to be laid over weights whose SHA-256 begins with {wanted[:12]}; {where}, so {remedy}"
     )

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from glint.checkpoints import is_checkpoint, layers
 from glint.config.model import ModelRecipe
 from glint.files import replacing, write_json
 from glint.generate import NEVER_SAMPLED
@@ -231,16 +232,22 @@ def export(model: Decoder, out: Path) -> None:
     write_json(out / "config.json", one.config(model.recipe))
 
 
+def folders(given: Path, trained: Path | None) -> list[Path]:
+    """Return the folders to load, one over the other; raises ValueError where the base of what RL has trained is not found."""
+    if trained is not None:
+        return [given, trained]
+    return layers(given, remedy="name their folder as CHECKPOINT, and this one with --trained") if is_checkpoint(given) else [given]
+
+
 def main() -> None:
     """Export what the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("checkpoint", type=Path, help="folder of a whole checkpoint")
+    parser = argparse.ArgumentParser(prog="python -m glint.export", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("checkpoint", type=Path, help="folder of a checkpoint; the base of one of RL is found by its hash in the same run")
     parser.add_argument("out", type=Path, help="folder to write")
-    parser.add_argument("--trained", type=Path, help="folder of the tensors that RL has trained, laid over the checkpoint")
+    parser.add_argument("--trained", type=Path, help="folder of a checkpoint of RL, laid over CHECKPOINT where that is not found")
     given = parser.parse_args()
-    folders = [given.checkpoint, *([given.trained] if given.trained else [])]
     try:
-        export(checkpoint.load(folders, torch.device("cpu"), torch.float32), given.out)
+        export(checkpoint.load(folders(given.checkpoint, given.trained), torch.device("cpu"), torch.float32), given.out)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 

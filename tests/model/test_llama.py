@@ -14,7 +14,7 @@ from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from glint.check import spread
 from glint.config.model import DENSE, ModelRecipe
-from glint.export import export, library_tensors, llama_config
+from glint.export import export, folders, library_tensors, llama_config
 from glint.generate import generate
 from glint.model import checkpoint
 from glint.model.decoder import Decoder, count_parameters
@@ -91,6 +91,18 @@ def test_what_rl_has_trained_is_laid_over(tmp_path: Path) -> None:
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert torch.equal(theirs.get_parameter("model.norm.weight"), policy.final_norm)
     assert json.loads((tmp_path / "out/config.json").read_text())["num_hidden_layers"] == model.recipe.layers
+
+
+def test_the_base_of_what_rl_has_trained_is_found_by_its_hash_or_both_are_asked_for(tmp_path: Path) -> None:
+    base, trained = tmp_path / "pretrain/0a/step-0001", tmp_path / "rl/1b/groups-002"
+    model = spread(SHAPES["tied"])
+    checkpoint.save(model, base)
+    checkpoint.save(model.freeze("last_block"), trained, base=base)
+    assert folders(base, None) == [base]
+    assert folders(trained, None) == [base, trained]
+    base.parents[1].rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="so name their folder as CHECKPOINT, and this one with --trained"):
+        folders(trained, None)
 
 
 @pytest.mark.parametrize(
