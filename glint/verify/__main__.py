@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from glint.config.errors import unknown
 from glint.randomness import rng
 from glint.tasks.corpus import draw_cases
-from glint.tasks.families import Family, family_named
+from glint.tasks.families import FAMILIES, Family
 from glint.verify import policy
 from glint.verify.judge import Candidate, Case, Verdict, Verifier, property_cases
 from glint.verify.pool import VerifierError
@@ -63,24 +64,30 @@ class _Parser(argparse.ArgumentParser):
     """Leaves exit code 2 to invalid programs."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_CODES["error"], f"{self.prog}: {message}\n")
+        self.print_usage(sys.stderr)
+        self.refuse(message)
+
+    def refuse(self, message: str) -> NoReturn:
+        """End with one sentence."""
+        self.exit(EXIT_CODES["error"], f"error: {message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge the files named on the command line, print, and return the exit code."""
     parser = _Parser(prog="python -m glint.verify", description="Judge files that hold one function each.")
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a file with one function, of any name")
-    parser.add_argument("--family", required=True, help="what the function should do, e.g. even")
+    parser.add_argument("--family", required=True, metavar=f"{{{','.join(FAMILIES)}}}", help="what the function should do")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--explain", action="store_true", help="say which rule rejected a program and where, or which case it failed")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    if options.family not in FAMILIES:
+        parser.refuse(unknown("family", options.family, FAMILIES))
     try:
-        family = family_named(options.family)
         sources = [path.read_bytes() for path in options.files]
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
-    judgements = judge_sources(sources, family)
+    except OSError as error:
+        parser.refuse(str(error))
+    judgements = judge_sources(sources, FAMILIES[options.family])
     as_json = options.json or len(judgements) > 1
     for path, judgement in zip(options.files, judgements, strict=True):
         print(_line(path, judgement, as_json, options.explain))

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from glint.tasks.families import FAMILIES
 from glint.verify import VerifierError
 from glint.verify import __main__ as command
 from glint.verify.judge import Verifier
@@ -80,9 +81,9 @@ def test_an_explanation_joins_the_json_only_if_asked(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere.py", "--family", "even"], "No such file or directory: 'nowhere.py'"),
-        (["{right}", "--family", "odd"], "unknown family 'odd'; families: increment"),
-        (["{right}"], "the following arguments are required: --family"),
+        (["nowhere.py", "--family", "even"], "error: [Errno 2] No such file or directory: 'nowhere.py'"),
+        (["{right}", "--family", "evne"], "error: family evne is unknown; did you mean even? allowed: increment, double"),
+        (["{right}", "--family", "canary"], "error: family canary is unknown; allowed: increment, double"),
     ],
 )
 def test_bad_input_is_one_sentence_and_an_error(files, capsys, arguments, message):
@@ -90,8 +91,18 @@ def test_bad_input_is_one_sentence_and_an_error(files, capsys, arguments, messag
         command.main([argument.format(**files) for argument in arguments])
     error = capsys.readouterr().err
     assert caught.value.code == 3
-    assert message in error
+    assert error.startswith(message)
     assert error.count("\n") == 1
+
+
+def test_a_missing_family_shows_the_usage_with_all_families(files, capsys):
+    with pytest.raises(SystemExit) as caught:
+        command.main([files["right"]])
+    error = capsys.readouterr().err
+    assert caught.value.code == 3
+    assert error.startswith("usage: python -m glint.verify")
+    assert f"--family {{{','.join(FAMILIES)}}}" in " ".join(error.split())
+    assert error.endswith("\nerror: the following arguments are required: --family\n")
 
 
 def test_a_broken_sandbox_is_an_error(files, capsys, monkeypatch):
