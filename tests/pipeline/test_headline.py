@@ -62,6 +62,9 @@ def test_lines_give_the_primary_outcome_with_its_interval(tmp_path):
         "difference -0.250 [-0.300, -0.200], 2 seeds: pays",
     ]
     assert lines[-1] == f"Report: {tmp_path}/report.html"
+    (tmp_path / "share").mkdir()
+    (tmp_path / "explorer.html").write_text("")
+    assert text(CONFIG, tmp_path).splitlines()[-2:] == [lines[-1], "Beside it: explorer.html, share/"]
 
 
 def test_hidden_cases_stand_in_the_tables_under_their_own_name(tmp_path):

@@ -8,17 +8,24 @@ from glint.config.tree import Config, resolve
 
 WITHIN_FAMILIES = "tasks within families"
 """How the method of the report's main intervals ends: seeds and tasks are drawn, the families are these."""
+BESIDE = ("explorer.html", "slides.html", "model_card.md", "data_card.md", "share")
+"""What a run makes for readers beside its report."""
 
 
 def text(config: Config, reports: Path) -> str:
-    """Return a line an arm (rl) or comparison (other kinds) with its primary outcome, and the report's path; empty without the report."""
+    """Return a line an arm (rl) or comparison (other kinds) with its primary outcome, and what was made; empty without the report."""
     if not (reports / "report.html").exists():
         return ""
     names = ("estimates", "contrasts", "vision_contrasts", "recall_contrasts", "architecture_contrasts")
     estimates, contrasts, vision, recall, architecture = (_rows(reports / f"{name}.csv") for name in names)
     arms = (line for study in config.rl_studies() for line in _arms(config, study, estimates))
     lines = [*arms, *_contrasts(contrasts), *_vision(vision), *_recall(recall), *_architecture(architecture)]
-    return "\n".join([*lines, f"Report: {reports / 'report.html'}"])
+    return "\n".join([*lines, f"Report: {reports / 'report.html'}", *_beside(reports)])
+
+
+def _beside(reports: Path) -> list[str]:
+    made = [f"{name}/" if (reports / name).is_dir() else name for name in BESIDE if (reports / name).exists()]
+    return [f"Beside it: {', '.join(made)}"] if made else []
 
 
 def _rows(table: Path) -> list[dict[str, str]]:
