@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from glint.config.tree import Config, resolve
 from glint.files import read_json, write_text
+from glint.report.wording import mechanisms
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "reports/reference/published"
@@ -82,20 +84,23 @@ def bench(folder: Path) -> str:
 
 def architecture(folder: Path) -> str:
     """Return what each arm of the comparison of architectures reaches and costs, and every planned difference of the held-out loss."""
+    config = Config.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
     arms = pd.read_csv(folder / "architecture_arms.csv")
     at_end = pd.read_csv(folder / "costs.csv").query("context == @LONGEST")
     speed = pd.read_csv(folder / "costs_speed.csv").pivot(index="arm", columns="what", values="tokens_per_second")
     recalled = pd.read_csv(folder / "recall.csv").dropna(subset=["step"])
     last = recalled[recalled["step"] == recalled["step"].max()].groupby("arm")[["right", "of"]].sum()
     lines = [
-        "| arm | parameters, used by a token | held-out loss, nats a token | dev tasks solved | training, decoding: tokens a CPU second "
-        f"| decoding at {LONGEST:,} tokens, ms a token | cache there, kB a token more | names recalled, small model |",
-        "|---|---|---|---|---|---|---|---|",
+        "| arm | what differs from the hybrid | parameters, used by a token | held-out loss, nats a token | dev tasks solved "
+        f"| training, decoding: tokens a CPU second | decoding at {LONGEST:,} tokens, ms a token | growth of the cache there, kB a token "
+        "| names recalled, small model |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in arms.merge(at_end, on=["study", "arm"]).to_dict("records"):
-        names = percent(last.loc[row["arm"], "right"] / last.loc[row["arm"], "of"]) if row["arm"] in last.index else ""
+        names = percent(last.loc[row["arm"], "right"] / last.loc[row["arm"], "of"]) if row["arm"] in last.index else "not asked"
+        model = resolve(config, row["study"], row["arm"]).model
         lines.append(
-            f"| {row['arm']} | {row['parameters'] / 1e6:.1f}M, {row['active'] / 1e6:.1f}M "
+            f"| {row['arm']} | {mechanisms(model)} | {row['parameters'] / 1e6:.1f}M, {row['active'] / 1e6:.1f}M "
             f"| {row['final_loss']:.3f} | {row['final_dev']:.0f} % "
             f"| {speed.loc[row['arm'], 'pretrain_step']:.0f}, {speed.loc[row['arm'], 'decode']:.0f} | {1000 * row['decode_seconds']:.1f} "
             f"| {row['cache_bytes_per_token'] / 1000:.2f} | {names} |"
@@ -113,9 +118,9 @@ def differences(folder: Path) -> list[str]:
             f"| {row['estimate']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] | {row['verdict']} |"
         )
     limits = (
-        f"{rows['n_seeds'].min()} seeds; intervals are Student's t over paired seeds, each for its comparison alone. "
-        f"No sign-flip p can lie below {rows['p_floor'].max():.3g}, and Holm's lies below 0.05 in {(rows['p_holm'] < 0.05).sum()} "
-        f"of {len(rows)}."
+        f"{rows['n_seeds'].min()} seeds; verdicts rest on Student's t over paired seeds, each interval for its comparison alone. "
+        f"No sign-flip p can lie below {rows['p_floor'].max():.3g}, so Holm's p, corrected for all {len(rows)}, lies below 0.05 "
+        f"in {(rows['p_holm'] < 0.05).sum()} of them."
     )
     return [*lines, "", limits]
 
