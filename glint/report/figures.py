@@ -14,7 +14,7 @@ from glint.files import write_text
 from glint.report.architecture_figures import forest, losses, sources
 from glint.report.contrast_figures import contrasts, forgetting
 from glint.report.costs import costs
-from glint.report.marks import interval, rows, seed_lines
+from glint.report.marks import interval, rows, seed_lines, styles_of
 from glint.report.recall import recall
 from glint.report.results import HEADLINE, Results
 from glint.report.rivals import arms
@@ -23,8 +23,7 @@ from glint.report.vision_figures import images, vision
 from glint.report.wording import metric_name
 
 VERDICTS = {"replicated": ("o", FIRST), "not replicated": ("X", SECOND), "undecided": ("s", THIRD)}
-ARMS = ((FIRST, "o"), (THIRD, "s"), (SECOND, "^"))
-OTHERS = ((THIRD, "s"), (INK, "^"), (INK, "v"), (THIRD, "D"))
+OTHERS = ((THIRD, "s"), (INK, "^"), (INK, "v"), (THIRD, "D"), (INK, "P"), (THIRD, "X"), (INK, "*"), (THIRD, "p"))
 """Colour and marker of the arms beside the one in front."""
 
 
@@ -57,8 +56,8 @@ def rl(results: Results) -> str:
     """Draw the sampled exact rate on dev over the groups of RL, every seed and the mean, the control beside."""
     solved = results.curve("rl_dev_exact")
     with drawing("rl", 3.4) as (figure, (axes,)):
-        for arm, (colour, marker) in zip(results.arms, cycle(ARMS), strict=False):
-            seed_lines(axes, _by_seed(solved[solved["arm"] == arm]), _arm(arm), color=colour, marker=marker)
+        for arm, style in styles_of(results.arms).items():
+            seed_lines(axes, _by_seed(solved[solved["arm"] == arm]), _arm(arm), **style)
         _published_points(axes, results.published("rl.dev_exact.group_"))
         axes.set(xlabel="RL groups", ylabel="dev samples that pass")
         axes.set_xticks(sorted(solved["x"].unique()))

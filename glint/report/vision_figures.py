@@ -1,7 +1,6 @@
 """The figures of the vision studies: learning curves, and held-out images with the answers of each arm."""
 
 import base64
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,12 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from glint.config.vision import SIDE
-from glint.report.marks import seed_lines, shared_legend
+from glint.report.marks import seed_lines, shared_legend, styles_of
 from glint.report.results import Results
-from glint.report.svg import FIRST, INK, SECOND, THIRD, drawing, to_svg
+from glint.report.svg import INK, drawing, to_svg
 from glint.tasks.digits import DIGITS
 
 NONE = "This run has 0 vision studies."
-ARMS = ((FIRST, "o"), (SECOND, "s"), (THIRD, "^"))
 COLUMNS = 5
 CHANCE = 1 / DIGITS
 """Share of held-out images that a guess names: each digit is there equally often."""
@@ -42,9 +40,10 @@ def vision(results: Results) -> str:
 def _learning(axes: Axes, scores: pd.DataFrame) -> list[str]:
     """Draw the arms of one study; return where each ends, in words."""
     ends = []
-    for (arm, rows), (colour, marker) in zip(scores.groupby("arm", sort=False), cycle(ARMS), strict=False):
+    styles = styles_of(scores["arm"].unique().tolist())
+    for arm, rows in scores.groupby("arm", sort=False):
         table = rows.pivot(index="step", columns="seed", values="share")
-        seed_lines(axes, table, f"arm {arm}", color=colour, marker=marker, ms=4)
+        seed_lines(axes, table, f"arm {arm}", **(styles[str(arm)] | {"ms": 4}))
         ends.append(f"arm {arm}: {table.iloc[-1].mean():.1%} at step {table.index[-1]}")
     axes.axhline(CHANCE, color=INK, ls=":", lw=1, label="chance")
     axes.set(ylabel="digits named", ylim=(-0.04, 1.04))
@@ -57,14 +56,14 @@ def images(results: Results) -> str:
     found = results.read_json("vision_images")
     shown = found["shown"] if found else []
     arms = [arm for arm in results.of_study("vision", found["study"])["arm"].unique() if arm in shown[0]["answers"]] if found else []
-    styled = list(zip(arms, cycle(ARMS), strict=False))
+    colours = {arm: style["color"] for arm, style in styles_of(arms).items()}
     rows = max(1, -(-len(shown) // COLUMNS))
     with drawing("images", 0.6 + rows * (0.95 + 0.2 * len(arms)), rows=rows, columns=COLUMNS) as (figure, panels):
         for axes in panels:
             axes.axis("off")
         for axes, one in zip(panels, shown, strict=False):
             axes.imshow(_pixels(one["pixels"]), interpolation="nearest")
-            for place, (arm, (colour, _)) in enumerate(styled):
+            for place, (arm, colour) in enumerate(colours.items()):
                 axes.text(
                     0.5,
                     -0.14 - 0.22 * place,
@@ -74,7 +73,7 @@ def images(results: Results) -> str:
                     va="center",
                     transform=axes.transAxes,
                 )
-        handles = [panels[0].plot([], [], "s", color=colour, label=f"arm {arm} says")[0] for arm, (colour, _) in styled]
+        handles = [panels[0].plot([], [], "s", color=colour, label=f"arm {arm} says")[0] for arm, colour in colours.items()]
         if handles:
             figure.legend(handles=handles, loc="outside upper center", ncols=2)
         text = "; ".join(f"arm {arm} names {sum(one['answers'][arm]['right'] for one in shown)} of these {len(shown)}" for arm in arms)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from glint.replication import compare
-from glint.report import svg
+from glint.report import figures, svg
 from glint.report.figures import FIGURES, NAMES, draw
 from glint.report.results import Results
 from tests.report import synthetic
@@ -91,3 +91,11 @@ def test_published_figures_are_found_by_the_front_of_their_id(analysed, reported
         {"0": 4 / 96, "24": 23 / 96, "48": 27 / 96, "72": 32 / 96, "96": 44 / 96}, rel=1e-6
     )
     assert pd.read_csv(reported / "claims.csv")["published"].notna().all()
+
+
+def test_no_two_arms_of_the_rl_figure_look_alike(analysed, reported, monkeypatch):
+    results, drawn = Results(analysed / "report", reported / "claims.csv"), []
+    monkeypatch.setattr(figures, "seed_lines", lambda axes, table, label, **style: drawn.append(tuple(sorted(style.items()))))
+    results.arms = [*results.arms, "third", "fourth", "fifth"]
+    figures.rl(results)
+    assert len(set(drawn)) == len(drawn) == len(results.arms)
