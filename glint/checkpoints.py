@@ -39,7 +39,9 @@ def layers(checkpoint: Path, base: Path | None = None, *, remedy: str = "name th
     Raises ValueError, whose sentence ends with the `remedy`, where it is not there, and where a whole model is given a base.
     """
     config = read_json(checkpoint / "config.json")
-    wanted = config.get("base_sha256")
+    wanted = config.get("base_sha256") if isinstance(config, dict) else ""
+    if wanted is not None and not (isinstance(wanted, str) and wanted):
+        raise ValueError(f"{checkpoint}/config.json is not that of a checkpoint")
     if wanted is None:
         if base is not None:
             raise ValueError(f"{checkpoint} holds a whole model, so it has no base; leave --base out")

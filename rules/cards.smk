@@ -22,6 +22,7 @@ rule write_cards:
         every("corpus", "data_card.json", "recipe.json"),
         every("pretrain", "weights.json"),
         every("rl", "weights.json"),
+        every("select", "selection.json"),
         tables=[f"{REPORTS}/{name}" for name in [*DRAWN, *CHECKS, "provenance.json"]],
         claims=f"{REPORTS}/claims.csv",
         manifest=f"{RESULTS}/manifest.json",

@@ -10,8 +10,25 @@ from jinja2 import Environment
 from glint import report
 
 FOLDER = Path(report.__file__).parent
-TEMPLATES = sorted(path.name for path in (FOLDER / "templates").glob("*.html"))
-MODULES = ("architecture.py", "contrasts.py", "costs.py", "honesty.py", "page.py", "recall.py", "rivals.py", "tables.py", "vision.py")
+DRAWINGS = {"slides/data.html", "slides/model.html"}
+"""Templates with the coordinates of drawings, which the tests of the slides look through."""
+TEMPLATES = sorted({str(path.relative_to(FOLDER / "templates")) for path in (FOLDER / "templates").rglob("*.html")} - DRAWINGS)
+MODULES = (
+    "architecture.py",
+    "contrasts.py",
+    "costs.py",
+    "explorer.py",
+    "findings.py",
+    "honesty.py",
+    "page.py",
+    "recall.py",
+    "rivals.py",
+    "share_image.py",
+    "slides.py",
+    "summary.py",
+    "tables.py",
+    "vision.py",
+)
 DEFINITIONS = {
     "120": "all structures with at least two different operations",
     "(1 is the brightest)": "a scale",
