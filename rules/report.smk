@@ -196,7 +196,7 @@ rule choose_lesson:
         front("rl", "rollouts.parquet"),
         front("trace", "next_bytes.parquet", "routing.parquet"),
     output:
-        lesson=f"{REPORTS}/lesson.json",
+        lesson=reported(f"{REPORTS}/lesson.json", "Tables"),
     log:
         f"{RESULTS}/logs/lesson.log",
     benchmark:
@@ -221,7 +221,7 @@ rule render_slides:
         claims=f"{REPORTS}/claims.csv",
         figures=[f"{REPORTS}/figures/{name}.svg" for name in SHOWN],
     output:
-        slides=f"{REPORTS}/slides.html",
+        slides=reported(f"{REPORTS}/slides.html", "Page"),
     log:
         f"{RESULTS}/logs/slides.log",
     benchmark:
