@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,8 @@ def test_a_failed_control_is_part_of_the_verdict(found, tmp_path):
     gain = (table["study"] == "main") & (table["arm"] == "shuffled") & (table["phase"] == "gain")
     table.loc[gain, ["estimate", "low", "high"]] = [0.15, 0.02, 0.3]
     table.to_csv(tmp_path / "estimates.csv", index=False)
+    for name in ("selection.csv", "rl.csv"):
+        shutil.copy(folder / name, tmp_path)
     config = found["published", "main"][0]
     finding = find(config, Results(tmp_path, folder / "claims.csv"), "main")
     assert "Verdict: published gains, in doubt: the control failed." in summarise(config, finding, COMMAND)
