@@ -34,6 +34,8 @@ EVALUATION = {"evaluate_pretraining": 2, "analyse_architecture": 1, **SELECTION}
 PRETRAINING = {"pretrain_longest_seed": 2, **LOSS, **EVALUATION}
 CORPUS = {"draw_corpus": 1, "tokenise_corpus": 1, **PRETRAINING}
 
+WARMER = {"rl": {"shuffle_rewards": True, "temperature": 0.5}, "several_changes": "a control at another temperature"}
+
 
 def changed_config(checkout, change):
     """Apply `change` to the main study and recipe of the checkout's config."""
@@ -137,7 +139,7 @@ def test_a_removed_seed_reruns_the_aggregates(copy):
 
 
 def test_a_changed_arm_runs_its_own_jobs_and_the_aggregates(copy):
-    changed_config(copy, lambda study, recipe: study["arms"].update(shuffled={"rl": {"temperature": 0.5}}))
+    changed_config(copy, lambda study, recipe: study["arms"].update(shuffled=WARMER))
     assert copy.planned() == {**ARM, **AGGREGATES}
 
 
@@ -155,7 +157,7 @@ def test_cleaned_checkpoints_are_made_anew_only_when_needed(copy):
     copy.snakemake("--cores", "1", "clean_intermediates")
     assert not list(copy.path.rglob("model.safetensors"))
     assert copy.planned() == {}
-    changed_config(copy, lambda study, recipe: study["arms"].update(shuffled={"rl": {"temperature": 0.5}}))
+    changed_config(copy, lambda study, recipe: study["arms"].update(shuffled=WARMER))
     assert copy.planned()["pretrain_longest_seed"] == 1
 
 
