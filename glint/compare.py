@@ -7,7 +7,6 @@ runs have two seeds or more in common, it is taken seed by seed (Student's t ove
 import argparse
 import json
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import pandas as pd
 from glint.files import read_json
 from glint.report.seed_values import PRIMARY, QUANTITY, Quantity, points, read, seed_values
 from glint.statistics.intervals import TASKS_WITHIN_FAMILIES, Interval, student, welch
-from glint.terminal import ending_with_its_reader
+from glint.terminal import ending_with_its_reader, failing_in_one_sentence
 
 REPORTS = Path("reports")
 CONFIDENCE = 0.95
@@ -56,7 +55,10 @@ class Run:
         if folder is None:
             raise ValueError(f"{given} is neither a folder nor a run in {REPORTS}/; there are: {', '.join(known_runs()) or 'none'}")
         values, config = seed_values(folder), folder / "config.json"
-        own = {key: value for key, value in read_json(config).items() if key != "run"} if config.exists() else None
+        whole = read_json(config) if config.exists() else None
+        if whole is not None and not isinstance(whole, dict):
+            raise ValueError(f"{config} is not the config of a run")
+        own = None if whole is None else {key: value for key, value in whole.items() if key != "run"}
         return cls(given, own, read_json(folder / "provenance.json")["config"], values, _estimates(folder))
 
 
@@ -221,12 +223,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("other", metavar="RUN_B", help="the run whose differences from RUN_A are told")
     parser.add_argument("--all", action="store_true", help="all scopes, stop rules and steps, not only the first scope and the last step")
     given = parser.parse_args(arguments)
-    try:
+    with failing_in_one_sentence():
         text = "\n".join(report(Run.read(given.one), Run.read(given.other), everything=given.all))
-    except KeyError as error:
-        sys.exit(f"error: a table or file of a run lacks {error}; it is of another version, or damaged")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     with ending_with_its_reader():
         print(text)
 

@@ -6,7 +6,6 @@ it), seed by seed, and the base arm of an rl study against itself before RL. Pow
 
 import argparse
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from glint.statistics.power import (
     seeds_needed,
     sign_flip_floor,
 )
-from glint.terminal import ending_with_its_reader
+from glint.terminal import ending_with_its_reader, failing_in_one_sentence
 
 SEEDS = (3, 5, 8, 10, 15, 20, 30)
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -210,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--power", type=float, default=0.8, help="chance to see it, above alpha (0.8)")
     parser.add_argument("--alpha", type=float, default=0.05, help="level of the two-sided test (0.05)")
     given = parser.parse_args(arguments)
-    try:
+    with failing_in_one_sentence():
         if not 0 < given.alpha < given.power < 1:
             raise ValueError(f"--alpha {given.alpha:g} and --power {given.power:g} must lie between 0 and 1, the power above the level")
         if given.effect is not None and not 0 < given.effect < math.inf:
@@ -218,10 +217,6 @@ def main(arguments: list[str] | None = None) -> None:
         found = differences(given.report, given.study, given.arm, given.metric)
         effect = DEFAULT_EFFECT[found.shares] if given.effect is None else given.effect
         text = "\n".join(lines(found, effect, given.power, given.alpha))
-    except KeyError as error:
-        sys.exit(f"error: a table or file of a run lacks {error}; it is of another version, or damaged")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     with ending_with_its_reader():
         print(text)
 

@@ -36,6 +36,8 @@ AS_EVALUATED = EvaluationRecipe()
 SPLIT = "dev"
 """Tasks that nothing is reported on are the ones to play with."""
 HINT = r"# Complete this function.\n# Return True if x is even.\ndef is_even(x):\n"
+COLDEST = 0.001
+"""Below it, logits divided by the temperature could overflow, and sampling is greedy for all that can be seen."""
 INTERRUPTED = 130
 """Exit code, 128 and the number of the signal, as shells have it."""
 
@@ -237,8 +239,8 @@ def _check(given: argparse.Namespace) -> None:
         value = getattr(given, name)
         if value is not None and value < least:
             raise ValueError(f"--{name.replace('_', '-')} {value} is less than {least}")
-    if not 0 < given.temperature < float("inf"):
-        raise ValueError(f"--temperature {given.temperature:g} must lie above 0; --greedy takes the likeliest byte each time")
+    if not COLDEST <= given.temperature < float("inf"):
+        raise ValueError(f"--temperature {given.temperature:g} must be {COLDEST} or more; --greedy takes the likeliest byte each time")
     if given.greedy and given.count > 1 and given.family is None:
         raise ValueError(f"--count {given.count} with --greedy would show the same completion {given.count} times; leave one out")
     if given.family is not None and given.family not in FAMILIES:

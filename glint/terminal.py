@@ -1,4 +1,4 @@
-"""How a command ends whose reader has gone, as `| head` goes: without a word."""
+"""How a command ends: without a word where its reader has gone, as `| head` goes, and in one sentence where it cannot do what is asked."""
 
 import contextlib
 import os
@@ -21,3 +21,14 @@ def ending_with_its_reader() -> Iterator[None]:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NO_READER)
+
+
+@contextlib.contextmanager
+def failing_in_one_sentence() -> Iterator[None]:
+    """End the process with one sentence where what is asked for cannot be done, or a file of a run is not what it should be."""
+    try:
+        yield
+    except KeyError as error:
+        sys.exit(f"error: a table or file of a run lacks {error}; it is of another version, or damaged")
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

@@ -21,8 +21,8 @@ LIMITS = {
 }
 """One limit of each kind of study."""
 SHARED_START = "All seeds share one pretraining."
-ABOVE = "(start above the band, not comparable)"
-"""What the verdict on an arm's gain adds where little was left to gain."""
+ABOVE = "not comparable, an arm starts above the band"
+"""What stands for a verdict on the gains of two arms where one of them had little left to gain."""
 BEATS = "beats"
 """Verb of a verdict that either arm may be the subject of."""
 
@@ -41,7 +41,7 @@ class Comparison:
     levels: str
     """The two levels behind the difference, in words."""
     verdict: str
-    """In words, where the interval excludes zero; else empty."""
+    """In words, where the interval excludes zero, or why there is none; else empty."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,13 @@ def find(config: Config, results: Results, study: str) -> Finding:
     return replace(found, primary=found.comparisons[0]) if len(found.comparisons) == 1 else found
 
 
-def _from_above(found: Finding, arms: set[str]) -> Finding:
-    """Return a finding on RL whose verdicts on `arms` say that these began above the band, where little is left to gain."""
-    told = {id(one): replace(one, verdict=f"{one.verdict} {ABOVE}") for one in found.comparisons if one.label in arms and one.verdict}
-    comparisons = tuple(told.get(id(one), one) for one in found.comparisons)
-    return replace(found, comparisons=comparisons, primary=told.get(id(found.primary), found.primary))
+def _from_above(found: Finding, above: set[str]) -> Finding:
+    """Return a finding on RL that leaves undecided what an arm gains over another where one of them began above the band."""
+    if found.primary is not None:  # gains of single arms, set against none
+        return found
+    void = {one.label for one in found.comparisons if one.label in above or found.plan.base in above}
+    told = (replace(one, side="undecided", verdict=ABOVE) if one.label in void else one for one in found.comparisons)
+    return replace(found, comparisons=tuple(told))
 
 
 def _side(low: float, high: float) -> Side:

@@ -105,7 +105,17 @@ def architecture(folder: Path) -> str:
             f"| {speed.loc[row['arm'], 'pretrain_step']:.0f}, {speed.loc[row['arm'], 'decode']:.0f} | {1000 * row['decode_seconds']:.1f} "
             f"| {row['cache_bytes_per_token'] / 1000:.2f} | {names} |"
         )
-    return "\n".join([*lines, "", *differences(folder)])
+    return "\n".join([*lines, "", f"Names recalled, seed by seed: {by_seed(recalled)}.", "", *differences(folder)])
+
+
+def by_seed(recalled: pd.DataFrame) -> str:
+    """Return the share of names that each arm recalls at the end of its training, a seed after the other."""
+    last = recalled[recalled["step"] == recalled["step"].max()]
+    sums = last.groupby(["arm", "seed"])[["right", "of"]].sum()
+    shares = (sums["right"] / sums["of"]).unstack("seed")
+    return "; ".join(
+        f"{arm} {', '.join(percent(share) for share in row)}" for arm, row in zip(shares.index, shares.to_numpy(), strict=True)
+    )
 
 
 def differences(folder: Path) -> list[str]:
