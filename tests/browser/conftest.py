@@ -76,12 +76,12 @@ class Visit:
 
 
 @contextmanager
-def visit(browser, file: Path, width=1440, **options):
-    """Open `file` in a window of its own, `width` pixels wide; the visit must end without complaints and requests."""
+def visit(browser, file: Path, width=1440, place="", **options):
+    """Open `file` at `place` (`#/7`) in a window of its own, `width` pixels wide; the visit must end without complaints and requests."""
     context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
     try:
         visited = Visit(context.new_page())
-        visited.page.goto(file.as_uri())
+        visited.page.goto(file.as_uri() + place)
         yield visited
         assert (visited.complaints, visited.requests) == ([], [])
     finally:

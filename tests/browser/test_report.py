@@ -121,3 +121,14 @@ def test_paper_shows_all_columns_in_ink_on_white(browser, file):
         assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ink')") == "#22262b"
         sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True)))
         assert sheets >= page.locator("main > section").count()
+
+
+def test_tables_begin_where_the_text_does_and_move_left_only_for_room(browser, file):
+    with visit(browser, file) as opened:
+        boxes = opened.page.evaluate("[...document.querySelectorAll('.scroll')].map((one) => one.getBoundingClientRect())")
+        text = opened.page.evaluate("document.querySelector('main p').getBoundingClientRect().left")
+        room = 0.97 * 1440
+        assert len(boxes) > 5
+        for box in boxes:
+            assert abs(box["left"] - min(text, room - box["width"])) < 2
+            assert box["left"] > 0

@@ -48,6 +48,14 @@ def test_keys_turn_the_slides(browser, file):
         assert page.evaluate(OPEN) == first
 
 
+def test_a_link_to_a_slide_opens_it_on_a_phone_too(browser, file):
+    top = "(number) => document.querySelectorAll('.slides > section')[number].getBoundingClientRect().top"
+    with visit(browser, file, 360, "#/7") as opened:
+        assert abs(opened.page.evaluate(top, 7)) < 1
+        opened.page.evaluate("location.hash = '#/3'")
+        opened.page.wait_for_function(f"Math.abs(({top})(3)) < 1")
+
+
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
 def test_no_slide_is_taller_than_the_window(browser, file, width, height):
     with visit(browser, file, width) as opened:

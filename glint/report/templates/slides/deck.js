@@ -9,6 +9,15 @@ if (!narrow || asked.get("view") === "print" || asked.has("print-pdf")) {
     transition: "none", backgroundTransition: "none", scrollActivationWidth: null, pdfSeparateFragments: false,
     showNotes: asked.has("showNotes") ? asked.get("showNotes") : false, plugins: [RevealNotes],
   });
+} else {
+  addEventListener("hashchange", openLinked);
+  openLinked();
+}
+
+// A link to a slide (`#/7`) leads to the same slide of the page.
+function openLinked() {
+  const [, number] = location.hash.match(/^#\/(\d+)$/) ?? [];
+  document.querySelectorAll("#deck .slides > section")[number]?.scrollIntoView();
 }
 
 const typed = document.getElementById("typed");
