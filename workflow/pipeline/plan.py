@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from glint.config.base import Slice, canonical_json
@@ -48,6 +48,8 @@ class Job:
     """The part of the recipe that the job reads."""
     sources: dict[str, Id]
     """The jobs whose results it reads, by stage."""
+    upstream: dict[str, Slice] = field(default_factory=dict)
+    """The slices of all jobs that it rests on, by stage: whose model it asks, which tasks there are."""
 
     @property
     def recipe(self) -> str:
@@ -135,10 +137,16 @@ class Plan:
 
     def _add(self, stage: str, slice_: Slice, sources: dict[str, Id]) -> Id:
         """Add a job, or extend the one that is already there to what this run needs as well."""
-        job = Job(Id(stage, _key(slice_, sources), slice_.seed), slice_, sources)
+        upstream = {name: node for source in sources.values() for name, node in self._from(source).items()}
+        job = Job(Id(stage, _key(slice_, sources), slice_.seed), slice_, sources, upstream)
         known = self.jobs.get(job.id)
         self.jobs[job.id] = job if known is None else replace(job, slice=_extended(known.slice, slice_))
         return job.id
+
+    def _from(self, source: Id) -> dict[str, Slice]:
+        """Return the slices of `source` and of all that it rests on, by stage."""
+        job = self.jobs[source]
+        return job.upstream | {source.stage: job.slice}
 
 
 ROLES = {
