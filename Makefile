@@ -25,7 +25,7 @@ test: install  ## formatters, linters, types, tests
 	snakefmt --check Snakefile rules
 	mypy
 	lint-imports
-	pytest -n auto
+	pytest -n auto --dist loadgroup
 
 bench: install  ## time and efficiency of training, decoding and verification on this machine
 	python -m glint.bench

@@ -40,8 +40,10 @@ include: "rules/cards.smk"
 include: "rules/targets.smk"
 
 
-CODE.trees.remember()
-or_exit(guards.check_records, planned_files(), Path(".snakemake"))
+# Not in a job on a cluster: the run that has sent it has looked, and writes records while the job reads them.
+if not workflow.remote_exec:
+    CODE.trees.remember()
+    or_exit(guards.check_records, planned_files(), Path(".snakemake"))
 LOCK = guards.DirectoryLock(Path(".snakemake/glint.lock"))
 
 

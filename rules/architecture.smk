@@ -33,7 +33,8 @@ rule measure_loss:
         benchmark_of("loss")
     threads: threads_of("loss")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("loss"),
+        runtime=runtime_of("loss"),
         gpu=gpu_of("loss"),
     params:
         code=MEASURE_LOSS.code_of("loss"),
@@ -56,7 +57,9 @@ rule measure_costs:
         benchmark_of("costs")
     threads: all_cores
     resources:
-        mem_mb=8000,
+        mem_mb=memory_of("costs"),
+        runtime=runtime_of("costs"),
+        slurm_extra="--exclusive",
     params:
         code=MEASURE_COSTS.code_of("costs"),
         job=recipe("costs"),
@@ -82,7 +85,8 @@ rule analyse_architecture:
         f"{RESULTS}/benchmarks/analyse_architecture.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=ANALYSE_ARCHITECTURE.code,
         config=canonical_json(CONFIG),

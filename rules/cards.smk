@@ -35,7 +35,8 @@ rule write_cards:
         f"{RESULTS}/benchmarks/cards.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=CARDS.code,
         config=canonical_json(CONFIG),
@@ -60,7 +61,8 @@ rule share_studies:
         f"{RESULTS}/benchmarks/share.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=SHARE.code,
         job=canonical_json(ShareJob(config=CONFIG, command=COMMAND)),

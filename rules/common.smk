@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from glint.config.errors import ConfigError
 from glint.config.load import load
 from glint.config.share import ShareJob
 from pipeline import guards, headline
+from pipeline.estimate import estimate
 from pipeline.fingerprint import Code, command_hash
 from pipeline.plan import Plan
 
@@ -31,6 +33,17 @@ STAGE_COMMANDS = {}
 
 # The jobs import the package of this checkout, whatever else is installed.
 os.environ.update(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'workflow'}")
+# A job that has asked Slurm for no GPU sees none, even on a node that hides them from nobody.
+if workflow.remote_exec and "SLURM_JOB_ID" in os.environ:
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+# What a cluster grants a job beyond its estimate: memory for the two Snakemakes that start it there, time for a slow disk and a slow node.
+EXTRA_MB = 500
+LEAST_MINUTES = 10
+SLOWER_THAN_ESTIMATED = 4
+# What a rule that reads the results of all jobs needs, and for each of them. Measured: 250 MB and 20 seconds at 336 jobs.
+ALL_MB, MB_A_JOB = 500, 1
+MINUTES_A_JOB = 0.05
 
 
 class Command:
@@ -98,17 +111,50 @@ def threads_of(stage):
     return lambda wildcards: job_of(stage, wildcards).slice.execution.threads
 
 
+def runs_elsewhere():
+    """Return whether jobs run on other machines than this run does: asked where the run is planned, and in the jobs themselves."""
+    return workflow.remote_exec or workflow.non_local_exec
+
+
 def all_cores(wildcards):
-    """Return the cores of this run: a job with so many threads has nothing of this run beside it."""
-    return workflow.resource_settings.cores or 1
+    """Return the cores of this run, so that nothing of it runs beside the job; on a cluster 1, where the job asks for a node of its own."""
+    return 1 if runs_elsewhere() else workflow.resource_settings.cores or 1
+
+
+def memory_of(stage):
+    """Return a resources function: the memory of the job, in MiB, and more at each attempt."""
+    return lambda wildcards, attempt: attempt * (estimate(job_of(stage, wildcards)).mem_mb + EXTRA_MB)
+
+
+def runtime_of(stage):
+    """Return a resources function: the time that a cluster should grant the job, in minutes, and more at each attempt."""
+
+    def minutes(wildcards, attempt):
+        estimated = estimate(job_of(stage, wildcards)).cpu_seconds / 60
+        return attempt * (LEAST_MINUTES + math.ceil(SLOWER_THAN_ESTIMATED * estimated))
+
+    return minutes
+
+
+def memory_of_all(wildcards, attempt):
+    """Return the memory of a rule that reads the results of all jobs, in MiB."""
+    return attempt * (ALL_MB + MB_A_JOB * len(PLAN.jobs) + EXTRA_MB)
+
+
+def runtime_of_all(wildcards, attempt):
+    """Return the time that a cluster should grant such a rule, in minutes."""
+    return attempt * (LEAST_MINUTES + math.ceil(MINUTES_A_JOB * len(PLAN.jobs)))
 
 
 def gpu_of(stage):
-    """Return a resources function: 1 where the job will use a CUDA device, else 0."""
+    """Return a resources function: 1 where the job will use a CUDA device, else 0.
+
+    Nobody knows here what the nodes of a cluster have, so there `auto` asks for none.
+    """
 
     def count(wildcards):
         device = job_of(stage, wildcards).slice.execution.device
-        return int(device == "cuda" or (device == "auto" and shutil.which("nvidia-smi") is not None))
+        return int(device == "cuda" or (device == "auto" and not runs_elsewhere() and shutil.which("nvidia-smi") is not None))
 
     return count
 

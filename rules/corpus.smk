@@ -17,7 +17,8 @@ rule draw_corpus:
     priority: 2
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of("corpus"),
+        runtime=runtime_of("corpus"),
     params:
         code=DRAW_CORPUS.code,
         job=recipe("corpus"),
@@ -41,7 +42,8 @@ rule tokenise_corpus:
     priority: 2
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of("corpus"),
+        runtime=runtime_of("corpus"),
     params:
         code=TOKENISE_CORPUS.code,
     message:

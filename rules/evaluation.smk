@@ -29,7 +29,8 @@ rule evaluate_pretraining:
         benchmark_of("evaluate/pretraining")
     threads: threads_of("evaluate/pretraining")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("evaluate/pretraining"),
+        runtime=runtime_of("evaluate/pretraining"),
         gpu=gpu_of("evaluate/pretraining"),
     params:
         code=EVALUATE.code_of("evaluate/pretraining"),
@@ -59,7 +60,8 @@ rule evaluate_before:
         benchmark_of("evaluate/before")
     threads: threads_of("evaluate/before")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("evaluate/before"),
+        runtime=runtime_of("evaluate/before"),
         gpu=gpu_of("evaluate/before"),
     params:
         code=EVALUATE_REPORTED.code_of("evaluate/before"),
@@ -89,7 +91,8 @@ use rule evaluate_pretraining as evaluate_curve with:
         benchmark_of("evaluate/curve")
     threads: threads_of("evaluate/curve")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("evaluate/curve"),
+        runtime=runtime_of("evaluate/curve"),
         gpu=gpu_of("evaluate/curve"),
     params:
         code=EVALUATE.code_of("evaluate/curve"),
@@ -118,7 +121,8 @@ use rule evaluate_before as evaluate_after with:
         benchmark_of("evaluate/after")
     threads: threads_of("evaluate/after")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("evaluate/after"),
+        runtime=runtime_of("evaluate/after"),
         gpu=gpu_of("evaluate/after"),
     params:
         code=EVALUATE_REPORTED.code_of("evaluate/after"),

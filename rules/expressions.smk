@@ -21,7 +21,8 @@ rule train_expressions:
         benchmark_of("expressions")
     threads: threads_of("expressions")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("expressions"),
+        runtime=runtime_of("expressions"),
         gpu=gpu_of("expressions"),
     params:
         code=TRAIN_EXPRESSIONS.code_of("expressions"),
@@ -45,7 +46,8 @@ rule analyse_expressions:
         f"{RESULTS}/benchmarks/analyse_expressions.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=ANALYSE_EXPRESSIONS.code,
         config=canonical_json(CONFIG),

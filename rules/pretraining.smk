@@ -29,7 +29,8 @@ rule pretrain_seed:
         benchmark_of("pretrain")
     threads: threads_of("pretrain")
     resources:
-        mem_mb=2500,
+        mem_mb=memory_of("pretrain"),
+        runtime=runtime_of("pretrain"),
         gpu=gpu_of("pretrain"),
     params:
         code=PRETRAIN.code_of("pretrain"),
@@ -65,7 +66,8 @@ rule select_start:
         benchmark_of("select")
     threads: 1
     resources:
-        mem_mb=500,
+        mem_mb=memory_of("select"),
+        runtime=runtime_of("select"),
     params:
         code=SELECT_START.code,
         job=recipe("select"),

@@ -18,7 +18,8 @@ rule train_recall:
         benchmark_of("recall")
     threads: threads_of("recall")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("recall"),
+        runtime=runtime_of("recall"),
         gpu=gpu_of("recall"),
     params:
         code=TRAIN_RECALL.code_of("recall"),
@@ -42,7 +43,8 @@ rule analyse_recall:
         f"{RESULTS}/benchmarks/analyse_recall.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=ANALYSE_RECALL.code,
         config=canonical_json(CONFIG),

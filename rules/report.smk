@@ -58,7 +58,8 @@ rule analyse_studies:
         f"{RESULTS}/benchmarks/analyse.tsv"
     threads: 1
     resources:
-        mem_mb=2000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=ANALYSE.code,
         config=canonical_json(CONFIG),
@@ -84,7 +85,8 @@ rule audit_rewards:
         f"{RESULTS}/benchmarks/audit.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=AUDIT.code,
         config=canonical_json(CONFIG),
@@ -104,7 +106,8 @@ rule score_mutants:
         f"{RESULTS}/benchmarks/mutation.tsv"
     threads: 1
     resources:
-        mem_mb=500,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=SCORE.code,
         job=canonical_json(PLAN.mutation()),
@@ -127,7 +130,8 @@ rule compare_claims:
         f"{RESULTS}/benchmarks/claims.tsv"
     threads: 1
     resources:
-        mem_mb=500,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=COMPARE.code,
         config=canonical_json(CONFIG),
@@ -152,7 +156,8 @@ rule draw_figures:
         f"{RESULTS}/benchmarks/figures.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=DRAW.code,
         tables=folder_of_input("tables"),
@@ -177,7 +182,8 @@ rule render_report:
         f"{RESULTS}/benchmarks/report.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=RENDER.code,
         config=canonical_json(CONFIG),
@@ -203,7 +209,8 @@ rule choose_lesson:
         f"{RESULTS}/benchmarks/lesson.tsv"
     threads: 1
     resources:
-        mem_mb=500,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=CHOOSE.code,
         config=canonical_json(CONFIG),
@@ -228,7 +235,8 @@ rule render_slides:
         f"{RESULTS}/benchmarks/slides.tsv"
     threads: 1
     resources:
-        mem_mb=500,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=SLIDES.code + command_hash((ROOT / "package-lock.json").read_text()),
         config=canonical_json(CONFIG),

@@ -29,7 +29,8 @@ rule train_rl:
         benchmark_of("rl")
     threads: threads_of("rl")
     resources:
-        mem_mb=2000,
+        mem_mb=memory_of("rl"),
+        runtime=runtime_of("rl"),
         gpu=gpu_of("rl"),
     params:
         code=TRAIN_RL.code_of("rl"),

@@ -132,6 +132,9 @@ rule tensorboard:
         [path for stage in TRAINED for path in every(stage, "metrics.jsonl")],
     log:
         f"{RESULTS}/logs/tensorboard.log",
+    resources:
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         config=canonical_json(CONFIG),
         folder=f"{RESULTS}/tensorboard",

@@ -32,7 +32,8 @@ rule trace_run:
         benchmark_of("trace")
     threads: threads_of("trace")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("trace"),
+        runtime=runtime_of("trace"),
         gpu=gpu_of("trace"),
     params:
         code=TRACE.code_of("trace"),
@@ -62,7 +63,8 @@ rule render_explorer:
         f"{RESULTS}/benchmarks/explorer.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=EXPLORE.code,
         config=canonical_json(CONFIG),

@@ -22,7 +22,8 @@ rule train_vision:
         benchmark_of("vision")
     threads: threads_of("vision")
     resources:
-        mem_mb=1500,
+        mem_mb=memory_of("vision"),
+        runtime=runtime_of("vision"),
         gpu=gpu_of("vision"),
     params:
         code=TRAIN_VISION.code_of("vision"),
@@ -47,7 +48,8 @@ rule analyse_vision:
         f"{RESULTS}/benchmarks/analyse_vision.tsv"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=memory_of_all,
+        runtime=runtime_of_all,
     params:
         code=ANALYSE_VISION.code,
         config=canonical_json(CONFIG),
