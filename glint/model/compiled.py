@@ -51,14 +51,6 @@ def rms_norm(x_ND: Tensor, weight_D: Tensor, epsilon: float, dtype: torch.dtype)
     return _RMSNorm.apply(x_ND, weight_D, epsilon, dtype)
 
 
-TOKEN_BLOCK = 256
-"""Tokens that pass several loops and products at a time, so that what one has written is still in the cache when the next reads it."""
-
-
-def _token_blocks(tokens: int) -> list[slice]:
-    return [slice(start, start + TOKEN_BLOCK) for start in range(0, tokens, TOKEN_BLOCK)]
-
-
 def by_head(x: Tensor, heads: int, parts: int) -> NDArray[Any]:
     """Return packed [N, parts * D] as an array [N, parts, H, K], without the axis of parts where there is one part."""
     shape = (len(x), heads, -1) if parts == 1 else (len(x), parts, heads, x.shape[1] // (parts * heads))
@@ -345,50 +337,6 @@ def delta_attention(
     return _DeltaAttention.apply(x_NX, z_ND, beta_NH, convolution_XJ, bias_D, log_rate_H, rows)
 
 
-class _NormAndGate(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_NHK: Tensor, z_ND: Tensor, weight_K: Tensor, epsilon: float) -> Tensor:
-        out_ND = torch.empty_like(z_ND)
-        for block in _token_blocks(len(z_ND)):
-            normed_ND, _ = _normed(x_NHK[block], weight_K, epsilon)
-            out_ND[block] = normed_ND.mul_(z_ND[block].float().sigmoid())
-        ctx.epsilon = epsilon
-        ctx.save_for_backward(x_NHK, z_ND, weight_K)
-        return out_ND
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        x_NHK, z_ND, weight_K = ctx.saved_tensors
-        grad_x_NHK, grad_z_ND, grad_weight_K = torch.empty_like(x_NHK), torch.empty_like(z_ND), torch.zeros_like(weight_K)
-        for block in _token_blocks(len(z_ND)):
-            grad, gate = grad_ND[block].float(), z_ND[block].float().sigmoid()
-            normed, scale = _normed(x_NHK[block], weight_K, ctx.epsilon)
-            grad_z_ND[block] = torch.ops.aten.sigmoid_backward(normed.mul_(grad), gate)
-            of_normed, x, of_x = _by_row(gate.mul_(grad).view_as(x_NHK[block]), x_NHK[block], grad_x_NHK[block])
-            kernels.rms_norm_backward(of_normed, x, array(weight_K), scale, of_x, array(grad_weight_K))
-        return grad_x_NHK, grad_z_ND, grad_weight_K, None
-
-
-def _by_row(*tensors: Tensor) -> list[kernels.Array]:
-    """Return [N, H, K] as arrays [N H, K]."""
-    return [array(x_NHK.flatten(0, 1)) for x_NHK in tensors]
-
-
-def _normed(x_NHK: Tensor, weight_K: Tensor, epsilon: float) -> tuple[Tensor, kernels.Array]:
-    """Return the heads of `x_NHK` normed and weighed, float32 [N, D], and 1 / sqrt(mean(x^2) + epsilon) of each [N H]."""
-    out_NHK = torch.empty_like(x_NHK)
-    x, out = _by_row(x_NHK, out_NHK)
-    scale = np.empty(len(x), np.float32)
-    kernels.rms_norm(x, array(weight_K), epsilon, out, scale)
-    return out_NHK.flatten(1), scale
-
-
-def norm_and_gate(x_NHK: Tensor, z_ND: Tensor, weight_K: Tensor, epsilon: float) -> Tensor:
-    """Return the heads of float32 `x_NHK`, each normed and weighed, times sigmoid(z), rounded to z's dtype [N, D]."""
-    return _NormAndGate.apply(x_NHK.contiguous(), z_ND.contiguous(), weight_K, epsilon)
-
-
 def delta_step(
     x_RX: Tensor,
     z_RD: Tensor,
@@ -416,9 +364,17 @@ class Hyper:
     iterations: int
     floor: float
 
-    def room(self, weights: int, streams: int, tokens: int) -> tuple[kernels.Array, kernels.Array]:
-        """Return room for the weights of `tokens` [M, N], and for what Sinkhorn divides by [I, S, N]."""
-        return np.empty((weights, tokens), np.float32), np.empty((2 * self.iterations - 1, streams, tokens), np.float32)
+    def constants(self) -> tuple[int, np.float32]:
+        """Return how often Sinkhorn divides, and the floor."""
+        return 2 * self.iterations - 1, np.float32(self.floor)
+
+
+TOKEN_BLOCK = 256
+"""Tokens that pass a hyper-connection at a time, so that their streams are still in the cache when the next loop or product reads them."""
+
+
+def _token_blocks(tokens: int) -> list[slice]:
+    return [slice(start, start + TOKEN_BLOCK) for start in range(0, tokens, TOKEN_BLOCK)]
 
 
 def _rows(arrays: Sequence[kernels.Array], block: slice) -> Any:
@@ -436,15 +392,13 @@ class _HyperConnection(torch.autograd.Function):
         out_NSD = out_NX.view(tokens, streams, -1)
         written = [array(tensor) for tensor in (streams_NID, y_ND, post_NS, comb_NIS)]
         out, rms, products, *read = (array(tensor) for tensor in (out_NSD, rms_N, products_NM, x_ND, new_post_NS, new_comb_NSS))
-        floor, kept = np.float32(hyper.floor), list[tuple[kernels.Array, kernels.Array]]()
+        mixing = (array(scale_3), array(base_M), *hyper.constants())
         for block in _token_blocks(tokens):
             before, y, post, comb = _rows(written, block)
             kernels.write_streams(before, y, post, comb, hyper.norm_epsilon, out[block], rms[block])
             torch.mm(out_NX[block], projection_MX.t(), out=products_NM[block])
-            kept.append(hyper.room(logits, streams, len(y)))
-            logit = (products[block], rms[block], array(scale_3), array(base_M))
-            kernels.read_streams(out[block], *logit, floor, *kept[-1], *_rows(read, block))
-        ctx.floor, ctx.kept = floor, kept
+            kernels.read_streams(out[block], products[block], rms[block], *mixing, *_rows(read, block))
+        ctx.hyper = hyper
         ctx.save_for_backward(*given, out_NSD, rms_N, products_NM)
         return out_NSD, x_ND, new_post_NS, new_comb_NSS
 
@@ -460,13 +414,16 @@ class _HyperConnection(torch.autograd.Function):
         pre, radial = np.empty(post_NS.shape, np.float32), np.empty(len(post_NS), np.float32)
         out, rms, products, grad_products = (array(tensor) for tensor in (out_NSD, rms_N, products_NM, grad_products_NM))
         written, grads_of_written = [array(tensor) for tensor in written_tensors], [array(tensor) for tensor in grad_written]
+        hyper: Hyper = ctx.hyper
+        mixing = (array(scale_3), array(base_M), *hyper.constants())
         sums = (array(grad_scale_3), array(grad_base_M))
         out_NX, total = out_NSD.flatten(1), array(total_NX).reshape(TOKEN_BLOCK, *out.shape[1:])
-        for block, (mixing, totals) in zip(_token_blocks(len(post_NS)), ctx.kept, strict=True):
+        for block in _token_blocks(len(post_NS)):
             coefficients = (pre[block], radial[block])
             of_x, of_post, of_comb = _rows(grad_read, block)
-            read = (out[block], products[block], rms[block], array(scale_3), ctx.floor, mixing, totals)
-            kernels.read_streams_backward(of_x, of_post, of_comb, *read, *coefficients, grad_products[block], *sums)
+            kernels.read_streams_backward(
+                of_x, of_post, of_comb, out[block], products[block], rms[block], *mixing, *coefficients, grad_products[block], *sums
+            )
             grad_projection_MX.addmm_(grad_products_NM[block].t(), out_NX[block])
             count = len(pre[block])
             torch.mm(grad_products_NM[block], projection_MX, out=total_NX[:count])

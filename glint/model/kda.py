@@ -217,11 +217,6 @@ class KimiDeltaAttention:
         return STRONGEST_DECAY * torch.sigmoid(rate_H1 * (z_ND.float() + weights["decay_bias"]).unflatten(-1, (self.heads, -1)))
 
     def _output(self, attended_NHK: Tensor, x_ND: Tensor, weights: Weights) -> Tensor:
-        """Return the change [N, D]: every head's values normed, times a gate a channel, through the map to the output."""
-        z_ND = x_ND @ weights["gate_down"].t() @ weights["gate_up"].t()
-        if compiles(x_ND.device):
-            gated_ND = compiled.norm_and_gate(attended_NHK, z_ND, weights["head_norm"], self.norm_epsilon)
-        else:
-            normed_NHK = rms_norm(attended_NHK, weights["head_norm"], self.norm_epsilon, torch.float32)
-            gated_ND = (normed_NHK.flatten(1) * z_ND.float().sigmoid()).to(x_ND.dtype)
-        return gated_ND @ weights["out"].t()
+        gate_ND = (x_ND @ weights["gate_down"].t() @ weights["gate_up"].t()).float().sigmoid()
+        normed_ND = rms_norm(attended_NHK.flatten(0, 1), weights["head_norm"], self.norm_epsilon, torch.float32).view(gate_ND.shape)
+        return (normed_ND * gate_ND).to(x_ND.dtype) @ weights["out"].t()

@@ -1218,14 +1218,12 @@ def _mixing(
 
 
 @elementwise
-def read_streams(streams_NSD: Array, products_NM: Array, rms_N: Array, scale_3: Array, base_M: Array, floor: np.float32,
-                 mixing_MN: Array, totals_ISN: Array, x_ND: Array, post_NS: Array, comb_NSS: Array) -> None:  # fmt: skip
-    """Write x = sum_i pre_i X_i, post and comb; `products_NM` are the streams times the projection, before the norm.
-
-    `mixing_MN` and `totals_ISN` take what the backward pass needs: all weights, and what Sinkhorn divided by.
-    """
+def read_streams(streams_NSD: Array, products_NM: Array, rms_N: Array, scale_3: Array, base_M: Array, divisions: int, floor: np.float32,
+                 x_ND: Array, post_NS: Array, comb_NSS: Array) -> None:  # fmt: skip
+    """Write x = sum_i pre_i X_i, post and comb; `products_NM` are the streams times the projection, before the norm."""
     tokens, streams, width = streams_NSD.shape
-    _mixing(products_NM, rms_N, scale_3, base_M, floor, mixing_MN, totals_ISN)
+    mixing_MN = np.empty((len(base_M), tokens), np.float32)
+    _mixing(products_NM, rms_N, scale_3, base_M, floor, mixing_MN, np.empty((divisions, streams, tokens), np.float32))
     for n in range(tokens):
         for i in range(streams):
             post_NS[n, i] = mixing_MN[streams + i, n]
@@ -1240,7 +1238,7 @@ def read_streams(streams_NSD: Array, products_NM: Array, rms_N: Array, scale_3: 
 
 @elementwise
 def _mixing_backward(mixing_MN: Array, totals_ISN: Array, floor: np.float32, grad_MN: Array) -> None:
-    """Turn the gradient of `mixing_MN` in place into that of what stands in the sigmoids and in Sinkhorn's exponentials; it is used up."""
+    """Turn the gradient of `mixing_MN` in place into that of what stands in the sigmoids and in Sinkhorn's exponentials."""
     streams, tokens = totals_ISN.shape[1:]
     for s in range(streams):
         for n in range(tokens):
@@ -1253,11 +1251,13 @@ def _mixing_backward(mixing_MN: Array, totals_ISN: Array, floor: np.float32, gra
 
 @summing
 def read_streams_backward(grad_x_ND: Array, grad_post_NS: Array, grad_comb_NSS: Array, streams_NSD: Array, products_NM: Array, rms_N: Array,
-                          scale_3: Array, floor: np.float32, mixing_MN: Array, totals_ISN: Array, pre_NS: Array, radial_N: Array,
+                          scale_3: Array, base_M: Array, divisions: int, floor: np.float32, pre_NS: Array, radial_N: Array,
                           grad_products_NM: Array, grad_scale_3: Array, grad_base_M: Array) -> None:  # fmt: skip
     """Write pre, the gradient of the products, and the factor of the streams in that of the norm; add those of scale and base."""
     tokens, streams, width = streams_NSD.shape
-    grad_MN = np.empty(mixing_MN.shape, np.float32)
+    mixing_MN, grad_MN = np.empty((len(base_M), tokens), np.float32), np.empty((len(base_M), tokens), np.float32)
+    totals_ISN = np.empty((divisions, streams, tokens), np.float32)
+    _mixing(products_NM, rms_N, scale_3, base_M, floor, mixing_MN, totals_ISN)
     for n in range(tokens):
         for i in range(streams):
             pre_NS[n, i] = mixing_MN[i, n]
@@ -1265,10 +1265,10 @@ def read_streams_backward(grad_x_ND: Array, grad_post_NS: Array, grad_comb_NSS: 
             grad_MN[streams + i, n] = grad_post_NS[n, i]
             for j in range(streams):
                 grad_MN[(2 + i) * streams + j, n] = grad_comb_NSS[n, i, j]
-    _mixing_backward(mixing_MN.copy(), totals_ISN, floor, grad_MN)
+    _mixing_backward(mixing_MN, totals_ISN, floor, grad_MN)
     for n in range(tokens):
         radial = ZERO
-        for m in range(len(mixing_MN)):
+        for m in range(len(base_M)):
             part = min(m // streams, 2)
             grad, product = grad_MN[m, n], products_NM[n, m]
             grad_base_M[m] += grad

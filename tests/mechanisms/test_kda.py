@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glint import device
-from glint.model import compiled, kda
+from glint.model import kda
 from glint.model.decoder import Decoder
 from glint.model.kda import KDAState, KimiDeltaAttention, chunked, recurrent
 from glint.model.kernels import padded
@@ -29,7 +29,6 @@ from tests.mechanisms.weights import (
 )
 from tests.reference.agreement import relative_error
 
-EPSILON = 1e-5
 ODD = 39
 """Two whole chunks and a broken one."""
 
@@ -155,24 +154,6 @@ def test_a_prefill_leaves_the_state_that_steps_would(prompt: int, width: int) ->
         assert left.s_BHKV.shape == stepped.s_BHKV.shape
         assert (left.s_BHKV - stepped.s_BHKV)[..., : width // HEADS].abs().max() < 1e-5
         assert (left.inputs_BJX - stepped.inputs_BJX).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("count", [1, compiled.TOKEN_BLOCK + 3])
-@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
-def test_norm_and_gate_match_the_formulas_beyond_one_block(count: int, dtype: torch.dtype, rounding: float) -> None:
-    x_NHK, weight_K = tokens(count, width=HEADS * SIZE).view(count, HEADS, SIZE), tokens(1, 2, SIZE)[0]
-    z_ND, probe_ND = (tokens(count, seed, HEADS * SIZE).to(dtype) for seed in (3, 4))
-    given = [tensor.requires_grad_() for tensor in (x_NHK, z_ND, weight_K)]
-    exact = [tensor.detach().double().requires_grad_() for tensor in given]
-    out_ND = compiled.norm_and_gate(x_NHK, z_ND, weight_K, EPSILON)
-    normed_NHK = exact[0] * torch.rsqrt(exact[0].square().mean(-1, keepdim=True) + EPSILON) * exact[2]
-    expected_ND = normed_NHK.flatten(1) * exact[1].sigmoid()
-    found = [out_ND, *torch.autograd.grad(out_ND, given, probe_ND)]
-    wanted = [expected_ND, *torch.autograd.grad(expected_ND, exact, probe_ND.double())]
-    assert [tensor.dtype for tensor in found] == [dtype, torch.float32, dtype, torch.float32]
-    for got, want in zip(found, wanted, strict=True):
-        limit = rounding if got.dtype == dtype else 1e-6
-        assert relative_error(got, want) < limit
 
 
 @either_way
