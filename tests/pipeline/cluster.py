@@ -5,6 +5,7 @@ Everything that it writes lies in one folder; nothing of the system is changed, 
 """
 
 import contextlib
+import ctypes
 import getpass
 import os
 import secrets
@@ -22,6 +23,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 ADMINISTRATORS = ("/usr/sbin", "/usr/local/sbin")
 """Where the daemons lie, which is in few people's PATH."""
 PATIENCE = 60.0
+PR_SET_PDEATHSIG = 1
 CONTROLLER, MUNGE = "slurmctld", "munged"
 NODES = ("cpu", "gpu")
 
@@ -161,9 +163,15 @@ class Cluster:
         assert found is not None
         environment = os.environ | self.environment
         with (self.folder / "daemons.log").open("ab") as log:
-            # a session of its own: Ctrl-C at a terminal ends the tests, and these end the daemons
+            # A session of its own: Ctrl-C at a terminal ends the tests, and these end the daemons. Where they cannot, the kernel does.
             self.daemons[called or program] = subprocess.Popen(
-                [found, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [found, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call of the kernel, which takes no lock
             )
 
     def _wait(self, true: Callable[[], bool], what: str) -> None:
@@ -173,6 +181,10 @@ class Cluster:
                 logs = (path.read_text(errors="replace")[-2000:] for path in sorted(self.folder.glob("*.log")))
                 raise TimeoutError("\n".join([f"not within {PATIENCE:.0f} seconds: {what}", *logs]))
             time.sleep(0.1)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -20,7 +20,9 @@ import pytest
 import torch
 import yaml
 
+from glint.config.load import load
 from glint.files import read_json
+from pipeline.plan import Plan
 from tests.pipeline.checkout import Checkout, environment
 from tests.pipeline.cluster import CONTROLLER, cluster, missing
 
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.xdist_group("slurm")
 REQUIRED = "GLINT_SLURM_TESTS"
 """Where this variable is set, a machine without Slurm is an error."""
 PATIENCE = 400.0
-STEPS = 400
+STEPS = 60
 """Steps of the training that meets its time limit: enough to be stopped in the middle."""
 QUICK = ("--slurm-init-seconds-before-status-checks", "5", "--latency-wait", "5", "--jobs", "8")
 """A site's profile looks for finished jobs less often than a test wants to wait."""
@@ -114,10 +116,13 @@ def halted(slurm, tmp_path_factory):
         recipes["main"]["pretraining"] |= {"steps": STEPS, "first_checkpoint": STEPS // 2, "checkpoint_every": STEPS // 2}
 
     checkout = small(tmp_path_factory.mktemp("limit") / "checkout", longer)
-    checkout.snakemake("--cores", "1", "--until", "pretrain_longest_seed", "pretrain")
+    plan = Plan(load(checkout.path / "tiny.yaml"))
+    (trained,) = plan.stage("pretrain")
+    target = f"{plan.folder(trained.id)}/weights.json"
+    checkout.snakemake("--cores", "1", target)
     expected = checkout.results()
     shutil.rmtree(checkout.path / "results/tiny/pretrain")
-    run = Started(slurm, checkout, "--until", "pretrain_longest_seed", "--", "pretrain")
+    run = Started(slurm, checkout, "--", target)
     yield run, expected, halt(run)
     run.stop()
 
