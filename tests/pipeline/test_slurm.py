@@ -78,13 +78,13 @@ class Started:
         mine = [job for job in fields if job.get("WorkDir") == str(self.checkout.path) and job["Comment"].startswith(f"rule_{rule}")]
         return sorted(mine, key=lambda job: int(job["JobId"]))
 
-    def wait(self, found, what):
+    def wait(self, found, what, every=0.5):
         """Poll until `found()` returns something, and return it."""
         end = time.monotonic() + PATIENCE
         while not (answer := found()):
             assert self.process.poll() is None, f"the run ended before: {what}\n{self.text()}"
             assert time.monotonic() < end, f"not within {PATIENCE:.0f} seconds: {what}\n{self.text()}"
-            time.sleep(0.02)
+            time.sleep(every)
         return answer
 
     def running(self, rule):
@@ -130,7 +130,7 @@ def halted(slurm, tmp_path_factory):
 def halt(run):
     """Stop the trainer's process once it trains, as a machine that hangs would; return the job with a limit of one minute."""
     state = run.checkout.path / "results/tiny/.state"
-    run.wait(lambda: list(state.glob("*/seed-3/state/lock")), "the trainer trains")
+    run.wait(lambda: list(state.glob("*/seed-3/state/lock")), "the trainer trains", every=0.02)
     script = str(run.checkout.path / "workflow/scripts/pretrain.py")
     (trainer,) = (process for process in psutil.process_iter(["cmdline"]) if (process.info["cmdline"] or ["", ""])[1:2] == [script])
     trainer.suspend()
@@ -155,7 +155,8 @@ def whole(slurm, halted, tmp_path_factory):
     run.stop()
 
 
-def test_a_trainer_at_its_time_limit_goes_on_from_its_state_to_the_same_bytes(slurm, halted):
+@pytest.mark.usefixtures("whole")  # the other run goes on while this one stands still
+def test_a_trainer_at_its_time_limit_goes_on_from_its_state_to_the_same_bytes(halted):
     run, expected, first = halted
     state = next((run.checkout.path / "results/tiny/.state").glob("*/seed-3/state"))
     index = run.wait(lambda: (state / "state.json").exists() and read_json(state / "state.json"), "the trainer saves its state")
@@ -180,7 +181,8 @@ def minutes(limit):
 
 
 def memory(job):
-    return float(re.search(r"mem=([\d.]+)M", job["TRES"])[1])
+    (found,) = re.findall(r"mem=([\d.]+)M", job["TRES"])
+    return float(found)
 
 
 def test_a_cancelled_job_and_a_restart_of_slurm_lose_nothing(whole, finished):
