@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from snakemake.cli import parse_args
+from snakemake.cli import parse_args  # type: ignore[import-untyped]
 
 from tests.pipeline.checkout import ROOT, Checkout
 
