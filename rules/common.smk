@@ -41,7 +41,7 @@ if workflow.remote_exec and "SLURM_JOB_ID" in os.environ:
 EXTRA_MB = 500
 LEAST_MINUTES = 10
 SLOWER_THAN_ESTIMATED = 4
-# What a rule that reads the results of all jobs needs, and for each of them. Measured: 250 MB and 20 seconds at 336 jobs.
+# What reading the results of all jobs takes, and what each of them adds. Measured were 250 MB and 20 seconds at 336 jobs.
 ALL_MB, MB_A_JOB = 500, 1
 MINUTES_A_JOB = 0.05
 
@@ -137,12 +137,12 @@ def runtime_of(stage):
 
 
 def memory_of_all(wildcards, attempt):
-    """Return the memory of a rule that reads the results of all jobs, in MiB."""
+    """Return the memory of what reads the results of all jobs, in MiB."""
     return attempt * (ALL_MB + MB_A_JOB * len(PLAN.jobs) + EXTRA_MB)
 
 
 def runtime_of_all(wildcards, attempt):
-    """Return the time that a cluster should grant such a rule, in minutes."""
+    """Return the time that a cluster should grant it, in minutes."""
     return attempt * (LEAST_MINUTES + math.ceil(MINUTES_A_JOB * len(PLAN.jobs)))
 
 
