@@ -29,7 +29,7 @@ from tests.pipeline.cluster import CONTROLLER, cluster, missing
 pytestmark = pytest.mark.xdist_group("slurm")
 REQUIRED = "GLINT_SLURM_TESTS"
 """Where this variable is set, a machine without Slurm is an error."""
-PATIENCE = 400.0
+PATIENCE = 900.0
 STEPS = 60
 """Steps of the training that meets its time limit: enough to be stopped in the middle."""
 QUICK = ("--slurm-init-seconds-before-status-checks", "5", "--latency-wait", "5", "--jobs", "8")
