@@ -5,6 +5,7 @@ MEASURE_LOSS = Command(
     "--job {params.job:q} --examples {input.examples:q} --pretrained {input.pretrained:q} "
     "--out {output.loss:q} --receipt {output.receipt:q} --recipe {output.recipe:q}",
     "loss",
+    on_device=True,
 )
 MEASURE_COSTS = Command(
     "measure_costs",

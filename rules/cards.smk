@@ -3,7 +3,9 @@
 SHARE_FOLDER = f"{REPORTS}/share"
 CONFIG_FILES = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
 CONFIG_VALUES = [
-    f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in workflow.config_settings.config.items()
+    f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+    for name, value in workflow.config_settings.config.items()
+    if not Config.model_fields[name].exclude  # a reader's machine is another
 ]
 CONFIG_FLAGS = {"--configfile": CONFIG_FILES, "--config": CONFIG_VALUES}
 COMMAND = " ".join(["snakemake --cores all", *(shlex.join([flag, *given]) for flag, given in CONFIG_FLAGS.items() if given)])

@@ -6,13 +6,13 @@ import math
 import os
 import re
 import shlex
-import shutil
 
 from glint.config.base import canonical_json
 from glint.config.errors import ConfigError
 from glint.config.load import load
 from glint.config.share import ShareJob
-from pipeline import guards, headline
+from glint.config.tree import Config
+from pipeline import devices, guards, headline
 from pipeline.estimate import estimate
 from pipeline.fingerprint import Code, command_hash
 from pipeline.plan import Plan
@@ -23,6 +23,8 @@ except ConfigError as error:
     sys.exit(f"Config error: {error}")
 if CONFIG.claims and not (ROOT / CONFIG.claims).is_file():
     sys.exit(f"Config error: claims {CONFIG.claims}: there is no such file in {ROOT}")
+if CONFIG.shared is not None and not Path(CONFIG.shared).is_dir():
+    sys.exit(f"Config error: shared {CONFIG.shared}: there is no such folder")
 
 PLAN = Plan(CONFIG)
 RUN = CONFIG.run
@@ -30,9 +32,13 @@ RESULTS = f"results/{RUN}"
 REPORTS = f"reports/{RUN}"
 CODE = Code(ROOT, memory=Path(".snakemake/glint/trees.json"))
 STAGE_COMMANDS = {}
+PYTHON = shlex.quote(sys.executable)
+# Sets "$@" to what a job waits behind: nothing, or a slot of a CUDA device. Jobs of a cluster get their devices from the cluster.
+SLOTS = f"{PYTHON} -m pipeline.devices --slots .snakemake/glint/devices --each {CONFIG.jobs_per_gpu} --"
+ON_DEVICE = f"set --; [ {{resources.gpu}} = 0 ] || set -- {SLOTS}; " if not workflow.remote_exec else "set --; "
 
-# The jobs import the package of this checkout, whatever else is installed.
-os.environ.update(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'workflow'}")
+# The jobs import the package of this checkout, whatever else is installed; and where they compute in fp32, NVIDIA's libraries do not take TF32.
+os.environ.update(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'workflow'}", NVIDIA_TF32_OVERRIDE="0")
 # A job that has asked Slurm for no GPU sees none, even on a node that hides them from nobody.
 if workflow.remote_exec and "SLURM_JOB_ID" in os.environ:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -49,14 +55,25 @@ MINUTES_A_JOB = 0.05
 class Command:
     """The shell line of a script, and the fingerprint of all that it runs."""
 
-    def __init__(self, script, flags, stage=None):
+    def __init__(self, script, flags, stage=None, on_device=False, shared=False):
+        """`stage` counts the command among those that make the stage; `on_device` lets it wait for a slot; `shared` shares its result."""
         path = ROOT / "workflow/scripts" / f"{script}.py"
-        # `exec` leaves no shell between Snakemake and the job: the job sees its parent end, and signals reach it.
-        self.line = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(path))} --parent $PPID {flags} > {{log}} 2>&1"
+        shares = shared and CONFIG.shared is not None
+        take, parent = (self.sharing(script, flags), "$$") if shares else ("", "$PPID")
+        slot, wait = (ON_DEVICE, '"$@" ') if on_device else ("", "")
+        # `exec` leaves no shell between Snakemake and the job (or what shares its result): it sees its parent end, and signals reach it.
+        self.line = f"{slot}exec {take}{wait}{PYTHON} {shlex.quote(str(path))} --parent {parent} {flags} > {{log}} 2>&1"
         self.code = CODE.fingerprint(path) + command_hash(flags)
         self.path, self.flags = path, flags
         if stage:
             STAGE_COMMANDS.setdefault(stage, []).append(self)
+
+    @staticmethod
+    def sharing(script, flags):
+        """Return what goes before a job whose result is shared."""
+        recipe = "--recipe {params.job:q}" if "{params.job:q}" in flags else ""
+        which = f"--parent $PPID --folder {shlex.quote(CONFIG.shared)} --name {script} --code {{params.code:q}} {recipe}"
+        return f"{PYTHON} -m pipeline.shared {which} --inputs {{input:q}} --outputs {{output:q}} -- "
 
     def code_for(self, job):
         """Return the fingerprint of what runs for `job`: the modules of mechanisms that its model lacks do not count."""
@@ -154,7 +171,7 @@ def gpu_of(stage):
 
     def count(wildcards):
         device = job_of(stage, wildcards).slice.execution.device
-        return int(device == "cuda" or (device == "auto" and not runs_elsewhere() and shutil.which("nvidia-smi") is not None))
+        return int(device == "cuda" or (device == "auto" and not runs_elsewhere() and devices.expected()))
 
     return count
 

@@ -1,7 +1,17 @@
 """Examples and token ids of each training seed."""
 
-DRAW_CORPUS = Command("draw_corpus", "--job {params.job:q} --out {output.examples:q} --recipe {output.recipe:q}", "corpus")
-TOKENISE_CORPUS = Command("tokenise_corpus", "--examples {input.examples:q} --tokens {output.tokens:q} --card {output.card:q}", "corpus")
+DRAW_CORPUS = Command(
+    "draw_corpus",
+    "--job {params.job:q} --out {output.examples:q} --recipe {output.recipe:q}",
+    "corpus",
+    shared=True,
+)
+TOKENISE_CORPUS = Command(
+    "tokenise_corpus",
+    "--examples {input.examples:q} --tokens {output.tokens:q} --card {output.card:q}",
+    "corpus",
+    shared=True,
+)
 
 
 rule draw_corpus:

@@ -5,11 +5,14 @@ EVALUATE = Command(
     "--job {params.job:q} --examples {input.examples:q} --pretrained {input.pretrained:q} {params.layers} "
     "--out {output.completions:q} --receipt {output.receipt:q} --recipe {output.recipe:q}",
     "evaluate",
+    on_device=True,
+    shared=True,
 )
 EVALUATE_REPORTED = Command(
     "evaluate_reported",
     "--job {params.job:q} --examples {input.examples:q} --pretrained {input.pretrained:q} {params.layers} "
     "--out {output.completions:q} --canary {output.canary:q} --receipt {output.receipt:q} --recipe {output.recipe:q}",
+    on_device=True,
 )
 
 

@@ -1,6 +1,11 @@
 """Pretraining studies: what the choice and the order of examples change, one job a seed and arm."""
 
-TRAIN_EXPRESSIONS = Command("train_expressions", "--job {params.job:q} --out {params.folder:q} --recipe {output.recipe:q}", "expressions")
+TRAIN_EXPRESSIONS = Command(
+    "train_expressions",
+    "--job {params.job:q} --out {params.folder:q} --recipe {output.recipe:q}",
+    "expressions",
+    on_device=True,
+)
 ANALYSE_EXPRESSIONS = Command("analyse_expressions", "--job {params.config:q} --out {params.folder:q}")
 CONTRASTS = ["contrasts.csv", "expressions.csv", "trajectories.csv", "baselines.csv", "written.csv", "forgetting.csv"]
 

@@ -4,6 +4,8 @@ PRETRAIN = Command(
     "pretrain",
     "--job {params.job:q} --tokens {input.tokens:q} --out {params.folder:q} --recipe {output.recipe:q} --state {params.state:q}",
     "pretrain",
+    on_device=True,
+    shared=True,
 )
 SELECT_START = Command(
     "select_start",

@@ -1,6 +1,11 @@
 """Recall studies: which model recalls a name that it has read so many bytes ago, one job a seed and arm."""
 
-TRAIN_RECALL = Command("train_recall", "--job {params.job:q} --out {params.folder:q} --recipe {output.recipe:q}", "recall")
+TRAIN_RECALL = Command(
+    "train_recall",
+    "--job {params.job:q} --out {params.folder:q} --recipe {output.recipe:q}",
+    "recall",
+    on_device=True,
+)
 ANALYSE_RECALL = Command("analyse_recall", "--job {params.config:q} --out {params.folder:q}")
 RECALL = ["recall.csv", "recall_contrasts.csv"]
 

@@ -5,6 +5,8 @@ TRAIN_RL = Command(
     "--job {params.job:q} --pretrained {input.pretrained:q} --selection {input.selection:q} --examples {input.examples:q} "
     "--tokens {input.tokens:q} --out {params.folder:q} --recipe {output.recipe:q} --state {params.state:q}",
     "rl",
+    on_device=True,
+    shared=True,
 )
 
 

@@ -6,6 +6,7 @@ TRACE = Command(
     "--trained {input.trained:q} --before {input.before:q} --after {input.after:q} "
     "--out {params.folder:q} --receipt {output.receipt:q} --recipe {output.recipe:q}",
     "trace",
+    on_device=True,
 )
 EXPLORE = Command("render_explorer", "--job {params.config:q} --out {output.page:q}")
 

@@ -1,6 +1,11 @@
 """Vision studies: by which path images should reach a language model, one job a seed and arm."""
 
-TRAIN_VISION = Command("train_vision", "--job {params.job:q} {params.start} --out {params.folder:q} --recipe {output.recipe:q}", "vision")
+TRAIN_VISION = Command(
+    "train_vision",
+    "--job {params.job:q} {params.start} --out {params.folder:q} --recipe {output.recipe:q}",
+    "vision",
+    on_device=True,
+)
 ANALYSE_VISION = Command("analyse_vision", "--job {params.config:q} --out {params.folder:q}")
 VISION = ["vision.csv", "vision_contrasts.csv", "vision_images.json"]
 

@@ -82,6 +82,13 @@ def test_prepare_sets_the_threads_of_the_recipe(monkeypatch: pytest.MonkeyPatch)
     assert asked == [3]
 
 
+def test_fp32_on_cuda_is_fp32_and_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, cuda=True, cuda_bf16=True)
+    assert device.prepare(ExecutionRecipe(device="cuda", precision="fp32")) == (CUDA, torch.float32)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
 def test_adamw_is_fused_where_the_device_has_it() -> None:
     assert [device.fuses(where) for where in (CPU, CUDA, MPS)] == [True, True, False]
 

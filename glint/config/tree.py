@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from glint.config.base import Name, Strict
+from glint.config.base import Name, Positive, Strict
 from glint.config.corpus import ALL_FAMILIES, CorpusRecipe
 from glint.config.costs import CostsRecipe
 from glint.config.errors import sentence, unknown
@@ -130,6 +130,10 @@ class Config(Strict):
     """Base recipes by name."""
     studies: dict[Name, Study] = Field(min_length=1)
     """Studies by name; the report opens with main, or else with the first of kind rl; `null` leaves out one that an earlier file names."""
+    jobs_per_gpu: Positive = Field(default=1, exclude=True)
+    """Jobs side by side on one CUDA device. Like `shared`, it changes no result: it is not recorded and reruns nothing."""
+    shared: str | None = Field(default=None, exclude=True)
+    """Folder in which corpora, pretraining and RL lie for all runs, checkouts and people that name it too; it must be there."""
 
     def rl_studies(self) -> tuple[str, ...]:
         """Return the studies of kind rl as reports list them: `main`, which stands in front, then the others by name."""
