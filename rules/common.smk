@@ -37,7 +37,7 @@ PYTHON = shlex.quote(sys.executable)
 SLOTS = f"{PYTHON} -m pipeline.devices --slots .snakemake/glint/devices --each {CONFIG.jobs_per_gpu} --"
 ON_DEVICE = f"set --; [ {{resources.gpu}} = 0 ] || set -- {SLOTS}; " if not workflow.remote_exec else "set --; "
 
-# The jobs import the package of this checkout, whatever else is installed; and where they compute in fp32, NVIDIA's libraries do not take TF32.
+# The jobs import the package of this checkout, whatever else is installed; and NVIDIA's libraries take no TF32 where they compute in fp32.
 os.environ.update(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'workflow'}", NVIDIA_TF32_OVERRIDE="0")
 # A job that has asked Slurm for no GPU sees none, even on a node that hides them from nobody.
 if workflow.remote_exec and "SLURM_JOB_ID" in os.environ:
@@ -236,9 +236,16 @@ def every_of(kind, stage, *names):
     return [f"{PLAN.folder(job)}/{name}" for job in sorted(jobs) for name in names]
 
 
+def as_written(pattern):
+    """Return an output as the rules name it, also where results lie in a storage of their own."""
+    if not pattern.is_storage:
+        return str(pattern)
+    return pattern.storage_object.query.removeprefix(f"{workflow.storage_settings.default_storage_prefix.rstrip('/')}/")
+
+
 def planned_files():
     """Return every file that the rules make for this config."""
-    patterns = {re.sub(r",[^{}]*}", "}", str(pattern)) for rule in workflow.rules for pattern in rule.output}
+    patterns = {re.sub(r",[^{}]*}", "}", as_written(pattern)) for rule in workflow.rules for pattern in rule.output}
     files = [pattern for pattern in patterns if "{key}" not in pattern]
     for job in PLAN.jobs:
         stage = f"{RESULTS}/{job.stage}/{{key}}/"

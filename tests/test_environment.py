@@ -46,3 +46,12 @@ def test_conda_takes_the_lock_and_the_same_pythons():
     asked = SpecifierSet(python.removeprefix("python "))
     assert asked == SpecifierSet(PROJECT["project"]["requires-python"])
     assert ".".join(map(str, sys.version_info[:3])) in asked
+
+
+def test_the_container_has_a_supported_python_the_locks_and_files_that_exist():
+    recipe = (ROOT / "container/Dockerfile").read_text()
+    (python,) = re.findall(r"^FROM python:(\S+)-slim$", recipe, re.MULTILINE)
+    assert f"{python}.0" in SpecifierSet(PROJECT["project"]["requires-python"])
+    sources = [name for line in re.findall(r"^COPY (.+)$", recipe, re.MULTILINE) for name in line.split()[:-1]]
+    assert {"requirements.lock", "requirements-cluster.lock", "Snakefile", "glint"} < set(sources)
+    assert [name for name in sources if not (ROOT / name).exists()] == []
