@@ -49,6 +49,10 @@ def test_nothing_changed_nothing_runs(finished):
     assert finished.planned() == {}
 
 
+def test_where_jobs_run_and_whence_results_come_mean_nothing(finished, tmp_path):
+    assert finished.planned("--config", "jobs_per_gpu=2", f"shared={tmp_path}") == {}
+
+
 def test_dates_comments_docstrings_layout_and_branches_mean_nothing(copy):
     for path in [*copy.path.rglob("*.py"), *copy.path.rglob("*.smk"), copy.path / "Snakefile"]:
         path.write_text(path.read_text() + "\n\n# A comment.\n")
