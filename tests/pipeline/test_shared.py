@@ -55,12 +55,16 @@ def damage(folder, how):
         (folder / shared.LIST).unlink()
     elif how == "half a list":
         (folder / shared.LIST).write_text('{"files": {')
+    elif how == "a way out":
+        listed = json.loads((folder / shared.LIST).read_text())
+        listed["files"]["checkpoints/../../escaped"] = "0" * 64
+        (folder / shared.LIST).write_text(json.dumps(listed))
     else:
         listed = json.loads((folder / shared.LIST).read_text())
         (folder / shared.LIST).write_text(json.dumps(listed | {"made_from": {"code": "another"}}))
 
 
-@pytest.mark.parametrize("how", ["a byte", "cut", "gone", "no list", "half a list", "another's list"])
+@pytest.mark.parametrize("how", ["a byte", "cut", "gone", "no list", "half a list", "a way out", "another's list"])
 def test_nothing_is_taken_of_a_damaged_entry_which_makes_room(entry, tmp_path, how, capsys):
     folder, made, outputs = entry
     damage(folder, how)

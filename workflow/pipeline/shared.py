@@ -80,7 +80,8 @@ def _listed(entry: Path, made: dict[str, Any], outputs: Sequence[Path]) -> dict[
     try:
         listed = read_json(entry / LIST)
         files: dict[str, str] = listed["files"]
-        if listed["made_from"] != made or {Path(name).parts[0] for name in files} != {output.name for output in outputs}:
+        tops = {os.path.normpath(name).split(os.sep)[0] for name in files}  # of a name that leads out of the entry: `..`, or nothing
+        if listed["made_from"] != made or tops != {output.name for output in outputs}:
             raise DamagedError(f"{entry / LIST} is of another result")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DamagedError(f"{entry / LIST} is damaged ({error})") from error
