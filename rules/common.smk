@@ -63,6 +63,8 @@ class Command:
         slot, wait = (ON_DEVICE, '"$@" ') if on_device else ("", "")
         # `exec` leaves no shell between Snakemake and the job (or what shares its result): it sees its parent end, and signals reach it.
         self.line = f"{slot}exec {take}{wait}{PYTHON} {shlex.quote(str(path))} --parent {parent} {flags} > {{log}} 2>&1"
+        # For people: what it prints goes to the terminal and to the log.
+        self.shown = f"{PYTHON} {shlex.quote(str(path))} {flags} | tee {{log}}"
         self.code = CODE.fingerprint(path) + command_hash(flags)
         self.path, self.flags = path, flags
         if stage:

@@ -1,6 +1,11 @@
 """The targets that people name."""
 
 TRAINED = ["pretrain", "rl", "expressions", "vision", "recall"]
+# What says what is to do, for the rules that plan: this Snakefile with this config.
+ASK = shlex.join([sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")])
+ASK += "".join(f" {shlex.join([flag, *given])}" for flag, given in CONFIG_FLAGS.items() if given)
+PLANNING = Command("plan_run", "--job {params.config:q} --cores {params.cores} --snakemake {params.ask:q}")
+PLANNING_REFERENCE = Command("plan_run", PLANNING.flags + " --reference")
 TENSORBOARD = Command("write_tensorboard", "--job {params.config:q} --out {params.folder:q}")
 
 
@@ -142,6 +147,36 @@ rule tensorboard:
         "Writing TensorBoard logs to {params.folder}"
     shell:
         TENSORBOARD.line
+
+
+rule plan:
+    """Say what the run will take on these cores: jobs, CPU hours, memory, time; rates are measured first, in a minute, or at most a day old."""
+    log:
+        f"{RESULTS}/logs/plan.log",
+    localrule: True
+    params:
+        config=canonical_json(CONFIG),
+        cores=all_cores,
+        ask=ASK,
+    message:
+        "Planning run {RUN}"
+    shell:
+        PLANNING.shown
+
+
+rule plan_reference:
+    """Say the same with the rates of the reference machine, which needs no measurement."""
+    log:
+        f"{RESULTS}/logs/plan_reference.log",
+    localrule: True
+    params:
+        config=canonical_json(CONFIG),
+        cores=all_cores,
+        ask=ASK,
+    message:
+        "Planning run {RUN} as on the reference machine"
+    shell:
+        PLANNING_REFERENCE.shown
 
 
 rule slides:

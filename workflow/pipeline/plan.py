@@ -77,9 +77,10 @@ class Plan:
         rl = config.rl_studies()
         in_order = [(name, config.studies[name]) for name in (*rl, *sorted(config.studies.keys() - set(rl)))]
         self.runs = [
-            Run(study, arm, seed, self._add_run(_steps(plan, arm, resolve(config, study, arm), seed)))
+            Run(study, arm, seed, self._add_run(_steps(plan, arm, recipe, seed)))
             for study, plan in in_order
             for arm in plan.in_order()
+            for recipe in [resolve(config, study, arm)]
             for seed in sorted(plan.seeds)
         ]
 
