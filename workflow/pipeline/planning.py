@@ -3,7 +3,7 @@
 import csv
 import math
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipeline.estimate import REFERENCE, Estimate, Rates, estimate
@@ -79,14 +79,14 @@ def cost(one: Planned, plan: Plan, rates: Rates) -> Estimate:
     return found._replace(cpu_seconds=found.cpu_seconds / 2) if one.job.stage == "corpus" else found
 
 
-def tasks(to_do: list[Planned], costs: dict[Planned, Estimate], plan: Plan, cores: int) -> dict[Hashable, Task]:
+def tasks(to_do: list[Planned], costs: dict[Planned, Estimate], plan: Plan, cores: int) -> dict[Planned, Task]:
     """Return what is to do as tasks: a job waits for its sources, tables and pages for all jobs, and for each other in turn."""
     tables = [one for one in to_do if not one.job]
     jobs = tuple(one for one in to_do if one.job)
     rules: dict[Id | None, list[Planned]] = {}
     for one in jobs:
         rules.setdefault(one.job, []).append(one)
-    needs: dict[Planned, tuple[Hashable, ...]] = {one: tuple(_sources(one, rules, plan)) for one in jobs}
+    needs: dict[Planned, tuple[Planned, ...]] = {one: tuple(_sources(one, rules, plan)) for one in jobs}
     needs |= {one: (tables[place - 1],) if place else jobs for place, one in enumerate(tables)}
     return {one: Task(*costs[one], cores=_cores(one, plan, cores), priority=PRIORITIES.get(one.rule, 0), needs=needs[one]) for one in to_do}
 

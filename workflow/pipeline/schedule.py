@@ -4,7 +4,9 @@ import heapq
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,20 @@ class Schedule(NamedTuple):
     """The most that runs at one time takes together, each job at its own peak."""
 
 
-def simulate(tasks: Mapping[Hashable, Task], cores: int) -> Schedule:
+def simulate(tasks: Mapping[Name, Task], cores: int) -> Schedule:
     """Return when `tasks` are done on `cores`, in the order of `tasks` where priorities are equal.
 
     A task that wants more cores than there are takes all of them. Raises ValueError where tasks wait for each other.
     """
     order = {name: place for place, name in enumerate(tasks)}
     missing = {name: sum(need in tasks for need in task.needs) for name, task in tasks.items()}
-    waiting = defaultdict(list)
+    waiting: dict[Hashable, list[Name]] = defaultdict(list)
     for name, task in tasks.items():
         for need in task.needs:
             waiting[need].append(name)
     ready = [(-tasks[name].priority, order[name], name) for name, count in missing.items() if not count]
     heapq.heapify(ready)
-    running: list[tuple[float, int, Hashable]] = []
+    running: list[tuple[float, int, Name]] = []
     now = most = mem_mb = 0.0
     free, left = cores, len(tasks)
     while ready or running:
@@ -65,7 +67,7 @@ def simulate(tasks: Mapping[Hashable, Task], cores: int) -> Schedule:
     return Schedule(now, most)
 
 
-def _startable(ready: list[tuple[int, int, Hashable]], tasks: Mapping[Hashable, Task], free: int, cores: int) -> list[Hashable]:
+def _startable(ready: list[tuple[int, int, Name]], tasks: Mapping[Name, Task], free: int, cores: int) -> list[Name]:
     """Take from the heap `ready` what fits into the `free` cores, in order; what does not fit waits."""
     started, kept = [], []
     while ready and free:
