@@ -170,21 +170,21 @@ def _corpus(job: Job) -> tuple[Work, float]:
 
 
 def _pretrain(job: Job, models: Models) -> tuple[Work, float]:
-    plan = job.slice.pretraining
+    plan = _own(job).pretraining
     tokens = plan.batch * min(plan.sequence, EXAMPLE_TOKENS)
-    work = models.training(tokens).times(job.slice.steps) + models.checkpoints(len(job.slice.checkpoints)) + Work(starts=1)
+    work = models.training(tokens).times(_own(job).steps) + models.checkpoints(len(_own(job).checkpoints)) + Work(starts=1)
     return work, BASE_MB + models.training_mb(tokens, EXAMPLE_TOKENS)
 
 
 def _evaluate(job: Job, models: Models) -> tuple[Work, float]:
     """Each checkpoint answers greedily and, where asked, sampled; one that is reported answers for the canary too."""
-    plan = job.slice.evaluation
+    plan = _own(job).evaluation
     corpus = _upstream(job, "corpus").corpus
-    each = getattr(corpus, f"{job.slice.split}_tasks_per_family")
-    tasks = min(each, job.slice.tasks_per_family or each) * len(job.slice.families or corpus.families)
+    each = getattr(corpus, f"{_own(job).split}_tasks_per_family")
+    tasks = min(each, _own(job).tasks_per_family or each) * len(_own(job).families or corpus.families)
     canary = corpus.confirm_tasks_per_family if job.id.stage in REPORTED else 0
-    copies = [1, plan.samples] if job.slice.sampled else [1]
-    count = max(len(job.slice.checkpoints), 1)
+    copies = [1, plan.samples] if _own(job).sampled else [1]
+    count = max(len(_own(job).checkpoints), 1)
     asked = [(asked, rows) for asked in (tasks, canary) if asked for rows in copies]
     work = sum((_answers(models, plan, *group) for group in asked), Work()).times(count)
     rows = min(ROWS_AT_A_TIME, tasks * max(copies))
@@ -201,7 +201,7 @@ def _answers(models: Models, plan: Any, tasks: int, copies: int) -> Work:
 
 
 def _rl(job: Job, models: Models) -> tuple[Work, float]:
-    plan = job.slice.rl
+    plan = _own(job).rl
     steps, tokens = min(plan.max_new_tokens, SAMPLE_STEPS), plan.group_size * min(plan.max_new_tokens, SAMPLE_TOKENS)
     trained = 1.0 if plan.scope == "all" else 1 / models.size.layers
     updated = 1.0 if plan.zero_spread == "update" else UPDATED
@@ -215,12 +215,12 @@ def _trace(job: Job, models: Models) -> tuple[Work, float]:
     """One task a family is read by two policies, and answered by random weights."""
     tasks = len(_upstream(job, "corpus").corpus.families)
     reading = models.reading(2 * tasks * (PROMPT_TOKENS + ANSWER_TOKENS)).times(2)
-    work = reading + _answers(models, job.slice.evaluation, tasks, 1) + models.checkpoints(3) + Work(starts=1)
+    work = reading + _answers(models, _own(job).evaluation, tasks, 1) + models.checkpoints(3) + Work(starts=1)
     return work, BASE_MB + SANDBOX_MB + 100 + decoding_mb(models.size, tasks)
 
 
 def _expressions(job: Job, models: Models) -> tuple[Work, float]:
-    plan, task = job.slice.pretraining, job.slice.expressions
+    plan, task = _own(job).pretraining, _own(job).expressions
     tokens = plan.batch * min(plan.sequence, EXPRESSION_TOKENS)
     scored = (task.held_out + task.structures) * task.evaluation_examples
     training = models.training(tokens).times(plan.steps)
@@ -231,7 +231,7 @@ def _expressions(job: Job, models: Models) -> tuple[Work, float]:
 
 
 def _vision(job: Job, models: Models) -> tuple[Work, float]:
-    plan = job.slice.vision
+    plan = _own(job).vision
     selected = plan.start == "selected"
     encoding = PATCHES * plan.layers * PATCH_SECONDS if plan.path == "faithful" else 0.0
     step = models.training(plan.batch * plan.length, 1 / models.size.layers if selected else 1.0)
@@ -242,7 +242,7 @@ def _vision(job: Job, models: Models) -> tuple[Work, float]:
 
 
 def _recall(job: Job, models: Models) -> tuple[Work, float]:
-    plan = job.slice.recall
+    plan = _own(job).recall
     training = sum((models.training(stage.batch * stage.length).times(stage.steps) for stage in plan.stages), Work())
     scoring = models.reading(plan.held_out * plan.length).times(len(plan.checkpoints))
     drawn = Work(starts=1, python=sum(stage.batch * stage.steps for stage in plan.stages) * DRAWN_SECONDS)
@@ -252,16 +252,16 @@ def _recall(job: Job, models: Models) -> tuple[Work, float]:
 
 def _loss(job: Job, models: Models) -> tuple[Work, float]:
     corpus = _upstream(job, "corpus").corpus
-    examples = len(corpus.families) * getattr(corpus, f"{job.slice.split}_tasks_per_family")
-    tokens = examples * min(job.slice.sequence, EXAMPLE_TOKENS)
-    count = len(job.slice.checkpoints)
+    examples = len(corpus.families) * getattr(corpus, f"{_own(job).split}_tasks_per_family")
+    tokens = examples * min(_own(job).sequence, EXAMPLE_TOKENS)
+    count = len(_own(job).checkpoints)
     work = models.reading(tokens).times(count) + models.checkpoints(count) + Work(starts=1)
     return work, BASE_MB + 100 + decoding_mb(models.size, 0) + models.size.kept_bytes * 6e-4
 
 
 def _costs(job: Job, models: Models) -> tuple[Work, float]:
     """The two rows of the benchmark, then at every context a process that reads, decodes and trains."""
-    plan = job.slice.costs
+    plan = _own(job).costs
     products = sum(2 * size**3 for size in plan.products) * 4 * 2
     work = models.training(32 * EXAMPLE_TOKENS).times(8) + models.decoding(8 * 47, 8 * 47 * 16) + Work(large=products / PEAK_PRODUCTS)
     for context in plan.contexts:
@@ -290,6 +290,11 @@ STAGES: dict[str, Stage] = {
     "loss": _loss,
     "costs": _costs,
 }
+
+
+def _own(job: Job) -> Any:
+    """Return the slice of `job`, whose class follows from its stage."""
+    return job.slice
 
 
 def _upstream(job: Job, stage: str) -> Any:
