@@ -63,7 +63,7 @@ def test_from_corpus_to_selection_in_a_bucket(bucket):
     again = run("s3", "--dry-run", "pretrain")
     assert "Nothing to be done" in again.stdout + again.stderr
     checkout.edit("glint/selection.py", "def select(", "EDITED = True\n\n\ndef select(")
-    edited = run("s3", "--cores", "1", "pretrain")
+    edited = run("s3", "--cores", "1", "--until", "select_start", "--", "pretrain")
     assert edited.returncode == 0, edited.stderr
     assert "Selecting where RL starts" in edited.stdout + edited.stderr
     assert "Evaluating" not in edited.stdout + edited.stderr
