@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from snakemake.cli import parse_args  # type: ignore[import-untyped]
 
 from glint import check
 from glint.config.model import ModelRecipe
 from glint.model import checkpoint
 from glint.model.decoder import Decoder
 from glint.randomness import torch_generator
+from tests.pipeline import engine
 from tests.pipeline.checkout import ROOT, Checkout, environment
 
 PAGES = (
@@ -84,10 +84,9 @@ class Places:
 
     def snakemake(self, *arguments: str) -> str:
         """Run Snakemake in the checkout; return what it prints."""
-        run = [sys.executable, "-m", "snakemake", *arguments]
-        done = subprocess.run(run, cwd=self.code, env=environment(), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        status, text = engine.snakemake([*arguments], self.code, environment())
+        assert status == 0, text
+        return text
 
     @cached_property
     def rules(self) -> set[str]:
@@ -108,6 +107,8 @@ def run_snakemake(command: str, places: Places, _: pytest.MonkeyPatch) -> None:
 
 def plan_snakemake(command: str, places: Places, _: pytest.MonkeyPatch) -> None:
     """Have Snakemake read the command's options, know its targets, and plan its config."""
+    from snakemake.cli import parse_args  # type: ignore[import-untyped]
+
     asked = parse_args(shlex.split(command)[1:])[1]
     assert {*asked.targets, *(asked.forcerun or ())} <= places.rules
     assert "render_report" in places.plan(tuple(map(str, asked.configfile or ())))

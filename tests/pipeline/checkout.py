@@ -3,10 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+from tests.pipeline import engine
 
 ROOT = Path(__file__).parents[2]
 TIMED = ("timings.csv", "architecture_arms.csv", "costs.csv", "costs_speed.csv", "costs.svg")
@@ -24,7 +25,7 @@ class Checkout:
     @classmethod
     def fresh(cls, path: Path) -> "Checkout":
         """Copy the code and the tiny config into the new folder `path`."""
-        ignored = shutil.ignore_patterns("*.pyc")  # what Numba has compiled is copied: it holds for files of the same date
+        ignored = shutil.ignore_patterns("__pycache__")
         path.mkdir(parents=True)
         for name in CODE:
             source = ROOT / name
@@ -32,6 +33,11 @@ class Checkout:
         shutil.copy2(ROOT / "tests/pipeline/tiny.yaml", path / "tiny.yaml")
         (path / "node_modules").symlink_to(ROOT / "node_modules")
         return cls(path)
+
+    def take_compiled_loops(self) -> None:
+        """Copy what Numba has compiled for the code here; it holds for source files of the same date."""
+        loops = "glint/model/__pycache__"
+        shutil.copytree(ROOT / loops, self.path / loops, ignore=shutil.ignore_patterns("*.pyc"), dirs_exist_ok=True)
 
     def copy(self, path: Path) -> "Checkout":
         """Return a copy with everything in it, file dates included."""
@@ -44,9 +50,8 @@ class Checkout:
 
     def snakemake(self, *arguments: str, succeeds: bool = True) -> str:
         """Run Snakemake and return all that it prints; its success must be as told."""
-        run = subprocess.run(self.command(*arguments), cwd=self.path, env=environment(), capture_output=True, text=True, check=False)
-        text = run.stdout + run.stderr
-        assert (run.returncode == 0) == succeeds, text
+        status, text = engine.snakemake(["--configfile", self.config, *arguments], self.path, environment())
+        assert (status == 0) == succeeds, text
         return text
 
     def planned(self, *arguments: str) -> Counter[str]:

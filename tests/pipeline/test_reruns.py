@@ -45,6 +45,12 @@ def changed_config(checkout, change):
     path.write_text(yaml.safe_dump(config))
 
 
+@pytest.fixture(scope="module")
+def workbench(finished, tmp_path_factory):
+    """A copy in which one test after another edits a module, plans, and puts the module back."""
+    return finished.copy(tmp_path_factory.mktemp("workbench") / "checkout")
+
+
 def test_nothing_changed_nothing_runs(finished):
     assert finished.planned() == {}
 
@@ -112,10 +118,14 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/report/findings.py", TOLD),
     ],
 )
-def test_edited_code_reruns_what_executes_it_and_what_follows(copy, module, jobs):
-    path = copy.path / module
-    path.write_text(path.read_text() + "\nEDITED = True\n")
-    assert copy.planned() == jobs
+def test_edited_code_reruns_what_executes_it_and_what_follows(workbench, module, jobs):
+    path = workbench.path / module
+    text = path.read_text()
+    path.write_text(text + "\nEDITED = True\n")
+    try:
+        assert workbench.planned() == jobs
+    finally:
+        path.write_text(text)
 
 
 def test_an_edited_command_reruns_its_rule_and_what_follows(copy):

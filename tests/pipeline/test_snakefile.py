@@ -10,6 +10,7 @@ import pytest
 
 from glint.config.corpus import ALL_FAMILIES
 from pipeline.plan import ROLES
+from tests.pipeline import engine
 from tests.pipeline.checkout import ROOT, Checkout, environment
 
 
@@ -33,15 +34,8 @@ def test_shipped_configs_plan_every_stage(code, config):
 
 
 def test_published_is_the_default():
-    run = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--dry-run", "--quiet"],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "config/published.yaml" in run.stdout + run.stderr
+    _, text = engine.snakemake(["--dry-run", "--quiet"], ROOT, environment())
+    assert "config/published.yaml" in text
 
 
 def test_targets_are_listed_with_what_they_make(code):
