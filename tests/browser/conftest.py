@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from glint.analysis import analyse, expressions, vision
 from glint.manifest import Manifest
@@ -31,6 +30,8 @@ def browser():
     if program is None:
         say = pytest.fail if os.environ.get(REQUIRED) else pytest.skip
         say("The pages are not tried in a browser: there is no program chromium here; Debian's package chromium has it.")
+    from playwright.sync_api import sync_playwright  # a second of imports, in every process that collects tests
+
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's own sandbox refuses to run as root
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=program, args=flags)

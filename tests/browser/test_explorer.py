@@ -1,7 +1,6 @@
 """The rollout explorer in a browser: filters, the search, the slider, keys and widths."""
 
 import pytest
-from playwright.sync_api import expect
 
 from glint.report.explorer import render
 from tests.browser.conftest import overflowing, tab_stops, visit
@@ -36,6 +35,8 @@ def test_the_columns_of_all_rows_line_up(browser, file, width):
 
 
 def test_a_verdict_and_a_word_filter_the_rows(browser, file):
+    from playwright.sync_api import expect
+
     with visit(browser, file) as opened:
         page = opened.page
         page.select_option("#study", "")

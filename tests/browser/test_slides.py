@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 
 from glint.analysis import lesson
 from glint.manifest import Entry, Manifest
@@ -38,6 +37,8 @@ def test_they_load_in_silence_and_fit_the_window(browser, file, width):
 
 
 def test_keys_turn_the_slides(browser, file):
+    from playwright.sync_api import expect
+
     with visit(browser, file) as opened:
         page = opened.page
         expect(page.locator(".slides section.present").first).to_be_visible()

@@ -1,5 +1,6 @@
 """The dense model is the library's Llama: counted by hand, equal in logits and gradients, exported and read back."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -9,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForCausalLM
-from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from glint.check import spread
 from glint.config.model import DENSE, ModelRecipe
@@ -29,28 +28,34 @@ SHAPES = {
 }
 
 
-def library(model: Decoder) -> LlamaForCausalLM:
+@pytest.fixture(scope="module")
+def transformers() -> Any:
+    """Return the library, which takes seconds to import."""
+    return importlib.import_module("transformers")
+
+
+def library(transformers: Any, model: Decoder) -> Any:
     """Return the library's model with our weights."""
-    theirs = LlamaForCausalLM(LlamaConfig(**llama_config(model.recipe))).float().eval()
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**llama_config(model.recipe))).float().eval()
     missing, unexpected = theirs.load_state_dict(library_tensors(model.state_dict(), "model."), strict=False)
     assert (missing, unexpected) == (["lm_head.weight"] if model.recipe.tied else [], [])
     return theirs
 
 
 @pytest.mark.parametrize(("vocabulary", "count"), [(256, 25_026_048), (260, 25_028_096)])
-def test_parameters_are_those_counted_by_hand(vocabulary: int, count: int) -> None:
+def test_parameters_are_those_counted_by_hand(transformers: Any, vocabulary: int, count: int) -> None:
     recipe = DENSE.model_copy(update={"vocabulary": vocabulary})
     assert vocabulary * 512 + 7 * (4 * 512**2 + 3 * 512 * 1632 + 2 * 512) + 512 == count
     with torch.device("meta"):
-        model, theirs = Decoder(recipe), LlamaForCausalLM(LlamaConfig(**llama_config(recipe)))
+        model, theirs = Decoder(recipe), transformers.LlamaForCausalLM(transformers.LlamaConfig(**llama_config(recipe)))
     assert count_parameters(model) == count_parameters(model, active=True) == count
     assert sum(parameter.numel() for parameter in theirs.parameters()) == count
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_logits_and_gradients(shape: str) -> None:
+def test_logits_and_gradients(transformers: Any, shape: str) -> None:
     model = spread(SHAPES[shape])
-    theirs = library(model)
+    theirs = library(transformers, model)
     # The library gives no gradient to the input embedding of pad, which never stands in an input; so it stands in none here.
     ids = torch.randint(1, model.recipe.vocabulary, (2, 33), generator=torch.Generator().manual_seed(2))
     logits, known = model.logits(model(ids.flatten(), Layout((33, 33))).final_ND), theirs(ids, use_cache=False).logits.flatten(0, 1)
@@ -66,20 +71,20 @@ def test_logits_and_gradients(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["tied", "untied"])
-def test_the_library_reads_the_export_and_writes_the_same_bytes(tmp_path: Path, shape: str) -> None:
+def test_the_library_reads_the_export_and_writes_the_same_bytes(transformers: Any, tmp_path: Path, shape: str) -> None:
     model = spread(SHAPES[shape])
     checkpoint.save(model, tmp_path / "ours")
     command = [sys.executable, "-m", "glint.export", str(tmp_path / "ours"), str(tmp_path / "theirs")]
     subprocess.run(command, check=True)
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "theirs")
-    assert isinstance(theirs, LlamaForCausalLM)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs")
+    assert isinstance(theirs, transformers.LlamaForCausalLM)
     for prompt in ([1, 104, 105], [1], [1, 200, 4, 77, 90]):
         ((ours,),) = generate(model, [prompt], None, 24)
         written = theirs.generate(torch.tensor([prompt]), max_new_tokens=24)
         assert written[0, len(prompt) :].tolist() == ours.ids
 
 
-def test_what_rl_has_trained_is_laid_over(tmp_path: Path) -> None:
+def test_what_rl_has_trained_is_laid_over(transformers: Any, tmp_path: Path) -> None:
     model = spread(SHAPES["tied"])
     checkpoint.save(model, tmp_path / "base")
     policy = checkpoint.load([tmp_path / "base"], torch.device("cpu"), torch.float32).freeze("last_block_and_head")
@@ -88,7 +93,7 @@ def test_what_rl_has_trained_is_laid_over(tmp_path: Path) -> None:
     checkpoint.save(policy, tmp_path / "trained", base=tmp_path / "base")
     command = [sys.executable, "-m", "glint.export", str(tmp_path / "base"), str(tmp_path / "out"), "--trained", str(tmp_path / "trained")]
     subprocess.run(command, check=True)
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert torch.equal(theirs.get_parameter("model.norm.weight"), policy.final_norm)
     assert json.loads((tmp_path / "out/config.json").read_text())["num_hidden_layers"] == model.recipe.layers
 
