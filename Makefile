@@ -9,10 +9,12 @@ REVEAL := node_modules/.package-lock.json
 STAMP := $(VENV)/installed-$(shell cksum < requirements.lock | cut -d ' ' -f 1)
 FITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c '$(FITS)' 2>/dev/null && { echo $$p; break; }; done)
+# Python compiles a module when it is first imported; of what is installed, most never is.
+PIP := python -m pip install --quiet --disable-pip-version-check --no-compile
 export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR):$(CURDIR)/workflow
 
-.PHONY: reproduce quick test bench readme install lock schema clean
+.PHONY: reproduce quick test checks tests bench readme install lock schema clean
 
 reproduce: install  ## regenerate the published study: results/published, reports/published
 	snakemake --cores $(CORES)
@@ -21,10 +23,15 @@ quick: install  ## a real but small run, minutes: results/quick, reports/quick
 	snakemake --cores $(CORES) --configfile config/quick.yaml
 
 test: install  ## formatters, linters, types, tests
+	$(MAKE) --jobs 2 tests checks
+
+checks:
 	ruff check
 	snakefmt --check Snakefile rules
 	mypy
 	lint-imports
+
+tests:
 	pytest -n auto --dist loadgroup
 
 bench: install  ## time and efficiency of training, decoding and verification on this machine
@@ -42,8 +49,8 @@ $(STAMP): requirements.lock
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with venv was found; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python"; exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $$(grep '^torch==' requirements.lock)
-	python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $$(grep '^torch==' requirements.lock)
+	$(PIP) --requirement requirements.lock
 	touch $@
 
 $(REVEAL): package-lock.json | $(STAMP)
