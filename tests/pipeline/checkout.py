@@ -25,7 +25,7 @@ class Checkout:
     @classmethod
     def fresh(cls, path: Path) -> "Checkout":
         """Copy the code and the tiny config into the new folder `path`."""
-        ignored = shutil.ignore_patterns("__pycache__")
+        ignored = shutil.ignore_patterns("*.pyc")  # what Numba has compiled is copied: it holds for files of the same date
         path.mkdir(parents=True)
         for name in CODE:
             source = ROOT / name
@@ -35,7 +35,7 @@ class Checkout:
         return cls(path)
 
     def take_compiled_loops(self) -> None:
-        """Copy what Numba has compiled for the code here; it holds for source files of the same date."""
+        """Copy what Numba has compiled for the code here since this checkout was made."""
         loops = "glint/model/__pycache__"
         shutil.copytree(ROOT / loops, self.path / loops, ignore=shutil.ignore_patterns("*.pyc"), dirs_exist_ok=True)
 

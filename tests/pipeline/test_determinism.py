@@ -5,7 +5,6 @@ from tests.pipeline.checkout import Checkout
 
 def test_two_checkouts_give_the_same_bytes(finished, tmp_path):
     other = Checkout.fresh(tmp_path / "elsewhere")
-    other.take_compiled_loops()
     other.snakemake("--cores", "1")
     ours, theirs = finished.results(), other.results()
     assert ours.keys() == theirs.keys()
