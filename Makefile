@@ -1,4 +1,4 @@
-# `make reproduce` regenerates the study, `make test` checks the code; both need Python 3.11 to 3.13 and nothing else.
+# `make reproduce` regenerates the study, `make test` checks the code; both need Python 3.11 to 3.13 and the registries of PyPI and npm.
 # CPU-only Linux users save a download of gigabytes by naming PyTorch's wheel index for CPUs:
 #   make reproduce TORCH_INDEX=https://download.pytorch.org/whl/cpu
 CORES ?= all

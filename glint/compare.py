@@ -15,11 +15,10 @@ from typing import Any, Self
 import pandas as pd
 
 from glint.files import read_json
-from glint.report.seed_values import PRIMARY, QUANTITY, Quantity, points, read, seed_values
+from glint.report.seed_values import PRIMARY, QUANTITY, Quantity, find_tables, points, read, seed_values
 from glint.statistics.intervals import TASKS_WITHIN_FAMILIES, Interval, student, welch
 from glint.terminal import ending_with_its_reader, failing_in_one_sentence
 
-REPORTS = Path("reports")
 CONFIDENCE = 0.95
 NO_WIDTH = 1e-9
 """An interval so narrow comes from the rounding of shares."""
@@ -51,21 +50,13 @@ class Run:
     @classmethod
     def read(cls, given: str) -> Self:
         """Read the tables in the folder `given`, or of the run of that name; raises ValueError where there are none."""
-        folder = next((one for one in (Path(given), REPORTS / given, REPORTS / "reference" / given) if one.is_dir()), None)
-        if folder is None:
-            raise ValueError(f"{given} is neither a folder nor a run in {REPORTS}/; there are: {', '.join(known_runs()) or 'none'}")
+        folder = find_tables(given)
         values, config = seed_values(folder), folder / "config.json"
         whole = read_json(config) if config.exists() else None
         if whole is not None and not isinstance(whole, dict):
             raise ValueError(f"{config} is not the config of a run")
         own = None if whole is None else {key: value for key, value in whole.items() if key != "run"}
         return cls(given, own, read_json(folder / "provenance.json")["config"], values, _estimates(folder))
-
-
-def known_runs() -> list[str]:
-    """Return the names of the runs that have tables, those of the reference last."""
-    found = [path for pattern in ("*", "reference/*") for path in sorted(REPORTS.glob(f"{pattern}/seeds.csv"))]
-    return [path.parent.relative_to(REPORTS).as_posix() for path in found]
 
 
 def _estimates(folder: Path) -> dict[tuple[Any, ...], Interval]:

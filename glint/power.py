@@ -1,4 +1,4 @@
-"""How many seeds does my question need? `python -m glint.power reports/RUN [--study S] [--arm A] [--effect POINTS] [--power 0.8]`.
+"""How many seeds does my question need? `python -m glint.power RUN [--study S] [--arm A] [--effect POINTS] [--power 0.8]`.
 
 The spread between seeds is that of the run in the folder; an arm is set against the base arm of its study (or as the study's plan has
 it), seed by seed, and the base arm of an rl study against itself before RL. Power is that of the two-sided paired t test.
@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from glint.config.errors import unknown
-from glint.report.seed_values import CONTRASTS, PRIMARY, points, read, seed_values
+from glint.report.seed_values import CONTRASTS, PRIMARY, find_tables, points, read, seed_values
 from glint.statistics.intervals import Interval
 from glint.statistics.power import (
     MOST_SEEDS,
@@ -201,7 +201,7 @@ def _width(low: float, high: float) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Print what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m glint.power", description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("report", type=Path, help="folder of a run's tables, reports/RUN")
+    parser.add_argument("run", help="name of a run in reports/, or a folder of tables")
     parser.add_argument("--study", help="study; else the first of the tables")
     parser.add_argument("--arm", help="arm; else the base arm of an rl study, or the first planned comparison")
     parser.add_argument("--metric", help="outcome; else the primary one of this kind of study")
@@ -214,7 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise ValueError(f"--alpha {given.alpha:g} and --power {given.power:g} must lie between 0 and 1, the power above the level")
         if given.effect is not None and not 0 < given.effect < math.inf:
             raise ValueError(f"--effect {given.effect:g} must be a size above 0")
-        found = differences(given.report, given.study, given.arm, given.metric)
+        found = differences(find_tables(given.run), given.study, given.arm, given.metric)
         effect = DEFAULT_EFFECT[found.shares] if given.effect is None else given.effect
         text = "\n".join(lines(found, effect, given.power, given.alpha))
     with ending_with_its_reader():

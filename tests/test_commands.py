@@ -4,7 +4,6 @@ A command for which no rule below says how to run it fails: none is skipped in s
 """
 
 import importlib
-import os
 import re
 import shlex
 import shutil
@@ -142,8 +141,7 @@ def run_door(command: str, places: Places, monkeypatch: pytest.MonkeyPatch) -> N
 def look_once(command: str, places: Places, _: pytest.MonkeyPatch) -> None:
     """Run a script that looks again and again until the run ends, for one look."""
     script, *arguments = shlex.split(command)[1:]
-    paths = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'workflow'}"}
-    subprocess.run([sys.executable, str(ROOT / script), *arguments, "--once"], cwd=places.results, env=environment() | paths, check=True)
+    subprocess.run([sys.executable, str(ROOT / script), *arguments, "--once"], cwd=places.results, env=environment(), check=True)
 
 
 RULES: dict[str, Callable[[str, Places, pytest.MonkeyPatch], None]] = {

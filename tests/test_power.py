@@ -61,8 +61,9 @@ def test_a_planned_comparison_has_the_mean_and_spread_of_its_table(folder: Path,
     assert {row["n_seeds"] for row in told} == {len(found.seeds)}
 
 
-def test_what_is_printed_is_what_the_formulas_give(capsys: pytest.CaptureFixture[str]) -> None:
-    main([str(PUBLISHED), "--study", "main", "--effect", "8", "--power", "0.9"])
+def test_what_is_printed_is_what_the_formulas_give(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    main(["published", "--study", "main", "--effect", "8", "--power", "0.9"])
     text = capsys.readouterr().out
     sd = float(np.std(differences(PUBLISHED, "main", None, None).values_S, ddof=1))
     assert f"To see 8 points with a power of 90%: {seeds_needed(8, sd, 0.9):.0f} seeds;" in text
@@ -113,7 +114,7 @@ def test_ten_seeds_of_a_steady_difference_are_not_called_too_few(capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nowhere"], "nowhere holds no tables of a run"),
+        (["nowhere"], "nowhere is neither a folder nor a run in reports/; there are: "),
         ([str(PUBLISHED), "--study", "mian"], "study mian is unknown; did you mean main?"),
         ([str(PUBLISHED), "--arm", "shufled"], "arm shufled is unknown; did you mean shuffled?"),
         ([str(PUBLISHED), "--metric", "loss"], "metric loss is unknown"),

@@ -105,7 +105,8 @@ def claims(results: Results) -> str:
             interval(axes, row, claim.rename({"ours": "estimate"}), colour, marker)
             axes.plot(claim["published"], row, **PUBLISHED)
         _rows(axes, gains["id"].str.removeprefix("confirm.").str.removesuffix(".gain").tolist())
-        axes.set_xlabel("gain by RL, or difference of two arms")
+        axes.set_xlabel("gain or difference, points")
+        axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=""))
         axes.autoscale(axis="x")
         handles = [axes.plot([], [], marker, color=colour, label=name)[0] for name, (marker, colour) in VERDICTS.items()]
         figure.legend(handles=[*handles, _published_handle(axes)], loc="outside upper center", ncols=2)

@@ -97,8 +97,8 @@ class Finding:
 
     @property
     def outcome(self) -> str:
-        """The verdict in a few words: that of the primary comparison, or how many of the comparisons have one."""
-        said = f"{len(self.decided)} of {len(self.comparisons)} comparisons decided"
+        """The verdict in a few words: that of the primary comparison, or how many of the comparisons have one, each for itself."""
+        said = f"{len(self.decided)} of {len(self.comparisons)} comparisons decided, uncorrected for their number"
         if self.primary is not None:
             said = self.primary.verdict or "undecided"
         return f"{said}, in doubt: the control failed" if self.control_failed else said

@@ -55,6 +55,7 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "control": results.estimate("targets", metric, "gain", arm=plan.analysis.control) if plan.analysis.control else None,
         "published": published.get("gain"),
         "verdicts": results.claims["verdict"].value_counts().to_dict(),
+        "single_runs": views.single_runs(results),
         "constants": results.of_study("constants").groupby("name")["value"].first().to_dict(),
         "honesty": honesty.totals(results),
         "example": results.read_json("example"),

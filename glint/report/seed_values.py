@@ -25,6 +25,7 @@ class Quantity(NamedTuple):
     """0 in rl studies, which report their last checkpoint alone."""
 
 
+REPORTS = Path("reports")
 QUANTITY = list(Quantity._fields)
 NATS = ("loss", "log_prob")
 """Metrics that are no shares."""
@@ -59,6 +60,20 @@ def read(folder: Path, name: str) -> pd.DataFrame:
     """Return one table of a report, empty where the report has none: it is older than that kind of study."""
     path = folder / f"{name}.csv"
     return read_table(path) if path.exists() else pd.DataFrame(columns=["study"])
+
+
+def find_tables(given: str) -> Path:
+    """Return the folder `given`, or that of the run of this name; raises ValueError where there is neither."""
+    folder = next((one for one in (Path(given), REPORTS / given, REPORTS / "reference" / given) if one.is_dir()), None)
+    if folder is None:
+        raise ValueError(f"{given} is neither a folder nor a run in {REPORTS}/; there are: {', '.join(known_runs()) or 'none'}")
+    return folder
+
+
+def known_runs() -> list[str]:
+    """Return the names of the runs that have tables, those of the reference last."""
+    found = [path for pattern in ("*", "reference/*") for path in sorted(REPORTS.glob(f"{pattern}/seeds.csv"))]
+    return [path.parent.relative_to(REPORTS).as_posix() for path in found]
 
 
 def seed_values(folder: Path) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 from glint.config.tree import Config, changes, resolve
 from glint.report.results import Results
 from glint.report.wording import MINUS, count, interval, metric_name, nats, nats_interval, p_value, points, seconds, share, whole
+from glint.statistics.claims import WIDE, few_values_could_miss
 from glint.statistics.intervals import FAMILIES_TOO
 
 SPLITS = {
@@ -57,6 +58,13 @@ def _claim(row: pd.Series) -> tuple[str, ...]:
     ends = nats_interval(row["low"], row["high"]) if row["unit"] == "nats" else ends
     note = "" if pd.isna(row["note"]) else row["note"]
     return (f"{row['says']}\n{row['id']}", published, say(row["ours"]), ends, str(row["n"]), row["verdict"], note)
+
+
+def single_runs(results: Results) -> dict[str, float]:
+    """Return how many published figures of a single run are replicated, and how many of these lie in intervals of `width` or more."""
+    rows = results.claims[(results.claims["rule"] == "count") & (results.claims["verdict"] == "replicated")]
+    wide = sum(few_values_could_miss(low, high) for low, high in zip(rows["low"], rows["high"], strict=True))
+    return {"replicated": len(rows), "wide": wide, "width": WIDE}
 
 
 def _p(value: float) -> str:

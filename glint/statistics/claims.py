@@ -6,6 +6,7 @@ from typing import Literal
 
 Verdict = Literal["replicated", "not replicated", "undecided"]
 DESIGN_TOLERANCE = 0.05
+WIDE = 0.8
 
 
 def judge_constant(published: float, ours: float) -> Verdict:
@@ -45,6 +46,11 @@ def judge_count(published: float, low: float, high: float) -> Verdict:
     if math.isnan(low):
         return "undecided"
     return "replicated" if low <= published <= high else "not replicated"
+
+
+def few_values_could_miss(low: float, high: float) -> bool:
+    """Whether the prediction interval of a share is `WIDE` or wider, so that being inside says next to nothing."""
+    return high - low >= WIDE
 
 
 def judge_no_significance(p_values: Sequence[float], alpha: float) -> Verdict:

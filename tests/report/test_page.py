@@ -98,6 +98,18 @@ def test_every_claim_and_every_seed_has_its_row(reported, page):
             assert f"{arm}, {seed}" in rows
 
 
+def test_replicated_figures_that_hardly_any_value_could_miss_are_counted(tables, reported, tmp_path):
+    claims = pd.read_csv(reported / "claims.csv")
+    counts = claims.index[(claims["rule"] == "count") & claims["low"].notna()]
+    claims.loc[counts, ["low", "high", "verdict"]] = [0.4, 0.6, "replicated"]
+    claims.loc[counts[:3], ["low", "high"]] = [0.1, 1.0]
+    claims.to_csv(tmp_path / "claims.csv", index=False)
+    render(synthetic.config(), tables, tmp_path / "claims.csv", reported / "figures", tmp_path / "page.html")
+    text = Outline((tmp_path / "page.html").read_text()).text
+    assert "; 3 of the replicated lie in intervals that few values could miss" in text
+    assert f"of {len(counts)} replicated figures of this kind 3 lie in intervals of 80 points or more" in text
+
+
 def test_a_missing_seed_is_named(page):
     text = Outline(page).text
     assert "Seeds without a result: main/shuffled seed 46." in text

@@ -81,7 +81,7 @@ def test_verdicts_of_an_architecture_study_are_those_of_its_table(found):
     assert [one.estimate for one in finding.comparisons] == rows["estimate"].tolist()
     expected = [verdict for verdict in rows["verdict"] if verdict != "undecided"]
     assert [one.verdict.split()[1] for one in finding.decided] == expected
-    assert finding.outcome == f"{len(expected)} of {len(rows)} comparisons decided"
+    assert finding.outcome == f"{len(expected)} of {len(rows)} comparisons decided, uncorrected for their number"
     assert finding.difference(finding.comparisons[0]) == f"{nats(rows['estimate'].iloc[0], signed=True)} nats"
 
 

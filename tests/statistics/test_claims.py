@@ -4,7 +4,16 @@ import math
 
 import pytest
 
-from glint.statistics.claims import judge_constant, judge_count, judge_design, judge_effect, judge_no_significance, judge_null, misses_half
+from glint.statistics.claims import (
+    few_values_could_miss,
+    judge_constant,
+    judge_count,
+    judge_design,
+    judge_effect,
+    judge_no_significance,
+    judge_null,
+    misses_half,
+)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +89,9 @@ def test_misses_half(published, low, high, missed):
 )
 def test_no_significance(p_values, verdict):
     assert judge_no_significance(p_values, 0.05) == verdict
+
+
+def test_an_interval_of_four_fifths_of_all_shares_says_next_to_nothing():
+    assert few_values_could_miss(0.1, 0.9)
+    assert few_values_could_miss(0.0, 1.0)
+    assert not few_values_could_miss(0.2, 0.99)

@@ -6,8 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from glint.terminal import ending_with_its_reader
-from pipeline.progress import newest_run, text
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]  # people start it without the paths that Snakemake gives to jobs
+
+from glint.terminal import ending_with_its_reader  # noqa: E402
+from pipeline.progress import newest_run, text  # noqa: E402
 
 CLEAR = "\033[H\033[2J"
 
