@@ -74,7 +74,8 @@ class Command:
     def sharing(script, flags):
         """Return what goes before a job whose result is shared."""
         recipe = "--recipe {params.job:q}" if "{params.job:q}" in flags else ""
-        which = f"--parent $PPID --folder {shlex.quote(CONFIG.shared)} --name {script} --code {{params.code:q}} {recipe}"
+        folder = shlex.quote(CONFIG.shared).replace("{", "{{").replace("}", "}}")  # Snakemake formats the line
+        which = f"--parent $PPID --folder {folder} --name {script} --code {{params.code:q}} {recipe}"
         return f"{PYTHON} -m pipeline.shared {which} --inputs {{input:q}} --outputs {{output:q}} -- "
 
     def code_for(self, job):

@@ -31,6 +31,14 @@ echo $CUDA_VISIBLE_DEVICES > $1
 """
 
 
+@pytest.fixture(autouse=True)
+def _asked_anew():
+    """Let every test ask nvidia-smi itself."""
+    devices.listed.cache_clear()
+    yield
+    devices.listed.cache_clear()
+
+
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
     """Put a fake nvidia-smi with two devices into the path, and forget what the user has chosen; return the environment of jobs."""
@@ -77,6 +85,16 @@ def test_the_users_list_goes_before_what_the_machine_has(monkeypatch):
     monkeypatch.setenv(devices.VISIBLE, "")
     assert devices.present() == []
     assert not devices.expected()
+
+
+@pytest.mark.parametrize("tool", ["echo 'NVIDIA-SMI has failed'; exit 9", "exit 0"])
+def test_where_nvidias_tools_find_no_device_none_is_expected(monkeypatch, tmp_path, tool):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{tool}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv(devices.VISIBLE, raising=False)
+    assert not devices.expected()
+    assert devices.present() is None
 
 
 def test_without_nvidias_tools_no_device_is_expected_and_none_is_known(monkeypatch, tmp_path):

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
@@ -25,6 +27,7 @@ def entry(tmp_path):
     (own / "metrics").write_text("loss\n")
     (own / "recipe").write_text("{}")
     names = ("checkpoints", "metrics", "recipe")
+    (tmp_path / "folder").mkdir()
     made = {"code": "c", "inputs": []}
     shared.give([own / name for name in names], made, tmp_path / "folder/pretrain/k")
     return tmp_path / "folder/pretrain/k", made, [wanted / name for name in names]
@@ -78,7 +81,8 @@ def test_an_entry_that_is_there_stays(entry, tmp_path):
     folder, made, _ = entry
     before = contents(folder)
     (tmp_path / "own/metrics").write_text("other\n")
-    shared.give([tmp_path / "own/metrics"], made, folder)
+    with pytest.raises(FileExistsError):
+        shared.give([tmp_path / "own/metrics"], made, folder)
     assert contents(folder) == before
     assert os.listdir(folder.parent) == ["k"]
 
@@ -97,12 +101,17 @@ def test_the_key_is_of_all_that_decides_the_bytes(tmp_path, monkeypatch):
     assert len(names | {named()}) == 5
 
 
-def launched(tmp_path, *command):
-    """Run a job behind the shared folder."""
+def launching(tmp_path, *command):
+    """Return how to run a job behind the shared folder: the command, and what it runs in."""
     own = [f"--parent={os.getpid()}", f"--folder={tmp_path / 'folder'}", "--name=stage", "--code=c", "--inputs", "--outputs", "made"]
     modules = environment() | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'workflow'}"}
-    line = [sys.executable, "-m", "pipeline.shared", *own, "--", *command]
-    return subprocess.run(line, cwd=tmp_path, env=modules, capture_output=True, text=True, check=False)
+    return [sys.executable, "-m", "pipeline.shared", *own, "--", *command], {"cwd": tmp_path, "env": modules}
+
+
+def launched(tmp_path, *command):
+    """Run a job behind the shared folder."""
+    line, where = launching(tmp_path, *command)
+    return subprocess.run(line, capture_output=True, text=True, check=False, **where)
 
 
 def test_a_failed_job_shares_nothing_and_fails(tmp_path):
@@ -117,6 +126,29 @@ def test_a_result_that_cannot_be_shared_is_still_the_runs_own(tmp_path):
     assert run.returncode == 0
     assert (tmp_path / "made").read_text() == "whole\n"
     assert "not shared: " in run.stdout
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_job_that_is_told_to_end_saves_its_state_before_its_keeper_ends(tmp_path, group):
+    (tmp_path / "folder").mkdir()
+    line, where = launching(
+        tmp_path, "sh", "-c", "trap 'sleep 1; echo kept > state; exit 143' TERM; touch ready; while :; do sleep 0.1; done"
+    )
+    keeper = subprocess.Popen(line, start_new_session=True, **where)
+    while not (tmp_path / "ready").exists():
+        assert keeper.poll() is None
+        time.sleep(0.05)
+    os.killpg(keeper.pid, signal.SIGTERM) if group else keeper.send_signal(signal.SIGTERM)
+    assert keeper.wait(60) == 143
+    assert (tmp_path / "state").read_text() == "kept\n"
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_whoever_may_write_into_the_shared_folder_may_write_into_its_stages(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder").chmod(0o777)
+    assert launched(tmp_path, "sh", "-c", "echo whole > made").returncode == 0
+    assert (tmp_path / "folder/stage").stat().st_mode & 0o777 == 0o777
 
 
 @pytest.fixture(scope="module")

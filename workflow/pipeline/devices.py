@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from urllib.parse import quote
@@ -30,19 +31,25 @@ def named(visible: str) -> list[str]:
     return list(takewhile(re.compile(r"\d+|GPU-.+|MIG-.+").fullmatch, entries))
 
 
+@cache
+def listed() -> tuple[str, ...]:
+    """Return the UUIDs of all devices that nvidia-smi lists; none where it is missing, fails, or finds no device."""
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    shown = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False)
+    return tuple(re.findall(r"^GPU .*\(UUID: (GPU-[^)]+)\)", shown.stdout, re.MULTILINE))
+
+
 def expected() -> bool:
-    """Return whether a job that takes CUDA where it can will find a device: NVIDIA's tools are there, and no empty list hides it."""
-    return shutil.which("nvidia-smi") is not None and (VISIBLE not in os.environ or bool(named(os.environ[VISIBLE])))
+    """Return whether a job that takes CUDA where it can will find a device: there is one, and no empty list hides it."""
+    return bool(listed()) and (VISIBLE not in os.environ or bool(named(os.environ[VISIBLE])))
 
 
 def present() -> list[str] | None:
     """Return the devices that this process may use: those named by the user, else all that nvidia-smi lists; None where nobody knows."""
     if VISIBLE in os.environ:
         return named(os.environ[VISIBLE])
-    if shutil.which("nvidia-smi") is None:
-        return None
-    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False)
-    return re.findall(r"^GPU .*\(UUID: (GPU-[^)]+)\)", listed.stdout, re.MULTILINE) or None
+    return list(listed()) or None
 
 
 def take(folder: Path, devices: Sequence[str], each: int) -> str | None:

@@ -50,15 +50,22 @@ class Measured(NamedTuple):
 def of_this_machine(cores: int) -> Measured:
     """Return the rates of this machine for up to `cores` jobs side by side: those kept, or where they are old, or none, measured now."""
     path = kept_at()
-    if path.exists():
-        kept = read_json(path)
-        found = Measured(Rates(**kept["alone"]), Rates(**kept["together"]), kept["cores"], kept["measured"])
-        if time.time() - found.measured < MAX_AGE_SECONDS and found.cores == side_by_side(cores):
-            return found
+    found = kept(path)
+    if found is not None and time.time() - found.measured < MAX_AGE_SECONDS and found.cores == side_by_side(cores):
+        return found
     print("Measuring this machine, alone and with a job on every core: about a minute", flush=True)
     found = Measured(*measure(side_by_side(cores)), side_by_side(cores), time.time())
     write_json(path, found._asdict() | {"alone": found.alone._asdict(), "together": found.together._asdict()})
     return found
+
+
+def kept(path: Path) -> Measured | None:
+    """Return the rates in a file; None where there is none, or one that another version has written."""
+    try:
+        held = read_json(path)
+        return Measured(Rates(**held["alone"]), Rates(**held["together"]), int(held["cores"]), float(held["measured"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def kept_at() -> Path:

@@ -11,8 +11,10 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -58,11 +60,16 @@ def files_of(result: Path) -> Iterator[tuple[str, Path]]:
 
 def give(outputs: Sequence[Path], made: dict[str, Any], entry: Path) -> None:
     """Copy `outputs` into the shared folder as `entry`, whole or not at all; an entry that is there already stays."""
+    stage, folder = entry.parent, entry.parents[1]
+    with contextlib.suppress(FileExistsError):
+        stage.mkdir()  # not its parents: a folder that has vanished is not made anew
+        stage.chmod(stat.S_IMODE(folder.stat().st_mode))  # whoever may write into the shared folder may write here
     with _beside(entry) as new:
         hashes = {name: _copy(path, new / name) for output in outputs for name, path in files_of(output)}
         write_json(new / LIST, {"made_from": made, "files": hashes})
-        if not entry.exists():
-            new.rename(entry)
+        if entry.exists():
+            raise FileExistsError(f"{entry} is there already")
+        new.rename(entry)
 
 
 def take(entry: Path, made: dict[str, Any], outputs: Sequence[Path]) -> None:
@@ -116,7 +123,9 @@ def taken(entry: Path, made: dict[str, Any], outputs: Sequence[Path]) -> bool:
         take(entry, made, outputs)
     except DamagedError as error:
         print(f"not taken: {error}; this job computes its result itself", flush=True)
-        shutil.rmtree(entry)
+        aside = entry.with_name(f".{entry.name}.{secrets.token_hex(4)}")  # of another's entry one may not delete the files
+        entry.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
         return False
     print(f"taken from {entry}", flush=True)
     return True
@@ -126,6 +135,8 @@ def run(command: Sequence[str]) -> int:
     """Run the job and return its exit status, as a shell counts it."""
     with subprocess.Popen(command) as job:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the job too, which ends in its own way
+        # A job that is told to end saves its state first; this process must not be gone before, or Snakemake takes the job for ended.
+        signal.signal(signal.SIGTERM, lambda *_: job.send_signal(signal.SIGTERM))
         status = job.wait()
     return status if status >= 0 else 128 - status
 
