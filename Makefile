@@ -32,7 +32,7 @@ checks:
 	lint-imports
 
 tests:
-	pytest -n auto --dist loadgroup
+	pytest -n auto
 
 bench: install  ## time and efficiency of training, decoding and verification on this machine
 	python -m glint.bench

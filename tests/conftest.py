@@ -1,9 +1,34 @@
-"""One small model that all tests share: it has learned enough to be right sometimes."""
+"""One small model that all tests share: it has learned enough to be right sometimes; and which tests one worker takes."""
+
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from glint.train.pretrain import pretrain, step_name
 from tests.train.tiny import STEPS, School, pretrain_job, select, write_corpus
+
+TOGETHER = {
+    "tests/pipeline/test_slurm.py": "a Slurm",
+    "tests/browser/": "a browser and its pages",
+    "tests/train/": "the small model",
+    "tests/test_trace.py": "the small model",
+    "tests/test_evaluate.py": "the small model",
+}
+"""What tests share that takes long to make, by how their ids begin: they all go to one worker, so that it is made once."""
+
+
+class SharingScheduling(LoadScopeScheduling):  # type: ignore[misc]  # untyped
+    """Give each worker single tests, and tests that share something together; the largest groups first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((shared for start, shared in TOGETHER.items() if nodeid.startswith(start)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharingScheduling:
+    """Choose the scheduler of `pytest -n`; xdist's own groups need ids that this pytest does not let it change."""
+    return SharingScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,6 @@ from glint.tasks.tokenizer import EOS, encode
 from glint.verify import Verifier
 from tests.train.tiny import CPU, School, rl_job
 
-pytestmark = pytest.mark.xdist_group("training")
-
 COLUMNS = [
     "checkpoint", "split", "mode", "family", "identity", "seed", "stop", "sample", "completion", "tokens", "ended", "verdict", "reason",
     "cases_passed", "cases_total", "property", "property_passed", "property_total",

@@ -26,8 +26,6 @@ from glint.verify import Verdict
 from tests.mechanisms.weights import recipe as faithful_recipe
 from tests.train.tiny import CPU, MODEL, School, rl_job
 
-pytestmark = pytest.mark.xdist_group("training")
-
 EVALUATION = EvaluationRecipe(k=(1,), max_new_tokens=24, property_inputs=100)
 FAITHFUL = faithful_recipe(context=160, init_std=0.1)
 DENSE = ModelRecipe(linear="none", sparse="dense", residual="single", ffn="dense", width=32, layers=2, heads=2, ffn_hidden=48, context=160)

@@ -26,7 +26,6 @@ from pipeline.plan import Plan
 from tests.pipeline.checkout import Checkout, environment
 from tests.pipeline.cluster import CONTROLLER, cluster, missing
 
-pytestmark = pytest.mark.xdist_group("slurm")
 REQUIRED = "GLINT_SLURM_TESTS"
 """Where this variable is set, a machine without Slurm is an error."""
 PATIENCE = 900.0

@@ -9,8 +9,6 @@ from glint.files import read_json
 from glint.train.expressions import train
 from tests.train.tiny import CPU, MODEL, metrics
 
-pytestmark = pytest.mark.xdist_group("training")
-
 STEPS, BATCH = 60, 8
 PLAN = ExpressionsRecipe(
     structures=2, examples=STEPS * BATCH, evaluation_examples=1, checkpoints=(2, 30, STEPS), generation_steps=(2, STEPS), cases_per_task=3

@@ -20,8 +20,6 @@ from glint.train.rloo import GroupTrainer
 from glint.verify import Verifier, VerifierError
 from tests.train.tiny import CPU, School, ScriptedVerifier, metrics, rl_job, rollouts
 
-pytestmark = pytest.mark.xdist_group("training")
-
 BF16 = ExecutionRecipe(device="cpu", precision="bf16")
 
 

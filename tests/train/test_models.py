@@ -20,8 +20,6 @@ from glint.train.pretrain import pretrain, step_name
 from glint.train.rloo import GroupTrainer
 from tests.train.tiny import CPU, School, ScriptedVerifier, metrics, pretrain_job, rl_job, rollouts, select, write_corpus
 
-pytestmark = pytest.mark.xdist_group("training")
-
 STEPS = 60
 SIZES = {"width": 32, "heads": 2, "context": 160, "init_std": 0.1}
 MODELS = {

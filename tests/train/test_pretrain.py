@@ -15,8 +15,6 @@ from glint.tasks.tokenizer import EOS
 from glint.train.pretrain import pretrain, read_rows
 from tests.train.tiny import BATCH, MODEL, STEPS, School, metrics, pretrain_job, weights, write_corpus
 
-pytestmark = pytest.mark.xdist_group("training")
-
 CURVE = [5.5101, 5.0877, 4.6765, 4.3330, 4.0509, 3.7927, 3.5867, 3.4203, 3.3796]
 """Loss of the first steps. Rounding moves it by 1e-5, until it tips a router's choice.
 

@@ -18,8 +18,6 @@ from glint.train.batches import next_token_batch
 from glint.train.recall import RecallTrainer, answer_places, train
 from tests.train.tiny import CPU, metrics
 
-pytestmark = pytest.mark.xdist_group("training")
-
 MINI = ModelRecipe(width=32, layers=1, heads=2, experts=2, top_k=1, expert_hidden=32, streams=2, window=8, stride=8, context=96)
 SHORT: dict[str, Any] = {
     "distances": (8, 16),

@@ -20,8 +20,6 @@ from glint.train.state import StateStore
 from tests.train.processes import FAULT, finish, start
 from tests.train.tiny import School, metrics, weights
 
-pytestmark = pytest.mark.xdist_group("training")
-
 ALWAYS, NEVER = 1e-9, 1e9
 """Seconds between saves."""
 CHANGES: dict[str, dict[str, Any]] = {

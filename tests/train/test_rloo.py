@@ -20,8 +20,6 @@ from glint.train.rloo import GroupTrainer, ordered_prompts, reward_of
 from glint.verify import Verdict
 from tests.train.tiny import CPU, FAMILIES, School, ScriptedVerifier, metrics, rl_job, rollouts, select, weights
 
-pytestmark = pytest.mark.xdist_group("training")
-
 SPREAD = ("pfipfi", "iiiiif", "pppppf", "ffffip")
 
 

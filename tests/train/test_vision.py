@@ -17,8 +17,6 @@ from glint.tasks.tokenizer import decode
 from glint.train.vision import VisionTrainer, train
 from tests.train.tiny import CPU, MODEL, metrics
 
-pytestmark = pytest.mark.xdist_group("training")
-
 MINI = ModelRecipe(
     width=32, layers=1, heads=4, experts=4, top_k=2, expert_hidden=48, streams=2, window=8, stride=8, context=64
 )  # fmt: skip
