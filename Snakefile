@@ -56,4 +56,4 @@ onsuccess:
 
 
 onerror:
-    print(f"A job failed: its last lines stand above, all logs under {RESULTS}/logs/. Once mended, the same command goes on from there.")
+    print(f"A job failed or was stopped: its last lines stand above, all logs under {RESULTS}/logs/. The same command goes on from there.")

@@ -163,7 +163,10 @@ def _config_lines(one: Run, other: Run) -> list[str]:
 def _result_lines(rows: list[Compared], everything: bool) -> list[str]:
     if not rows:
         return ["Results: the runs have no study, arm and metric in common."]
-    lines = [f"Results, A, B and B less A, each with its {CONFIDENCE:.0%} interval; shares in per cent, their differences in points:"]
+    lines = [
+        f"Results, A, B and B less A, each with its {CONFIDENCE:.0%} interval; shares in per cent, their differences in points.",
+        "A and B rest on all seeds of their run, a difference that is paired by seed on those that both have:",
+    ]
     heading = ""
     for row in rows:
         heading, before = _heading(row), heading
@@ -173,7 +176,7 @@ def _result_lines(rows: list[Compared], everything: bool) -> list[str]:
         *lines,
         "",
         f"{marked} of {tested} differences with an interval exclude 0 (marked *), each at {CONFIDENCE:.0%} for itself; "
-        f"where nothing differs, about {(1 - CONFIDENCE) * tested:.1f} would. They speak of more seeds on these tasks.",
+        f"where nothing differs, about {(1 - CONFIDENCE) * tested:.1f} would. They speak of more seeds on the tasks of these runs.",
         *([] if everything else ["More with --all: other scopes, stop rules and steps."]),
     ]
 

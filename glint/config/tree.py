@@ -261,7 +261,8 @@ def _check_rollouts(key: str, recipes: dict[str, Recipe]) -> None:
     budgets = {name: recipe.rl.rollouts for name, recipe in recipes.items()}
     if len(set(budgets.values())) > 1:
         each = ", ".join(f"{name} {rollouts}" for name, rollouts in budgets.items())
-        raise ValueError(f"{key}.analysis.equal_rollouts: the arms draw different numbers of completions ({each})")
+        means = f"make them equal, or leave the study out ({key.rpartition('.')[2]}: null)"
+        raise ValueError(f"{key}.analysis.equal_rollouts: the arms draw different numbers of completions ({each}); {means}")
 
 
 def _check_sections(key: str, study: Study, arm: Arm) -> None:
