@@ -5,7 +5,7 @@ TRAINED = ["pretrain", "rl", "expressions", "vision", "recall"]
 ASK = shlex.join([sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")])
 ASK += "".join(f" {shlex.join([flag, *given])}" for flag, given in CONFIG_FLAGS.items() if given)
 PLANNING = Command("plan_run", "--job {params.config:q} --cores {params.cores} --snakemake {params.ask:q}")
-PLANNING_REFERENCE = Command("plan_run", PLANNING.flags + " --reference")
+PLANNING_REFERENCE = Command("plan_run", f"{PLANNING.flags} --reference")
 TENSORBOARD = Command("write_tensorboard", "--job {params.config:q} --out {params.folder:q}")
 
 

@@ -4,6 +4,7 @@ One run goes from the corpus to the report while a job is cancelled and Slurm it
 limit. Both go on by themselves and end with the bytes of a run without Slurm.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ from tests.pipeline.cluster import CONTROLLER, cluster, missing
 REQUIRED = "GLINT_SLURM_TESTS"
 """Where this variable is set, a machine without Slurm is an error."""
 PATIENCE = 900.0
+UNENDED = ("RUNNING", "COMPLETING")
 STEPS = 60
 """Steps of the training that meets its time limit: enough to be stopped in the middle."""
 QUICK = ("--slurm-init-seconds-before-status-checks", "5", "--latency-wait", "5", "--jobs", "8")
@@ -90,6 +92,19 @@ class Started:
         return self.wait(
             lambda: next((job for job in reversed(self.jobs(rule)) if job["JobState"] == "RUNNING"), None), f"a job of {rule} runs"
         )
+
+    def cancel_one(self):
+        """Cancel a job at work, and return its id; one that has ended just before it could be cancelled is followed by the next."""
+        while True:
+            job = self.running()["JobId"]
+            with contextlib.suppress(AssertionError):
+                self.slurm.ask("scancel", job)
+            ended = self.wait(
+                lambda job=job: next((one for one in self.jobs() if one["JobId"] == job and one["JobState"] not in UNENDED), None),
+                "it ends",
+            )
+            if ended["JobState"] == "CANCELLED":
+                return job
 
     def finish(self):
         assert self.process.wait(PATIENCE) == 0, self.text()
@@ -155,13 +170,12 @@ def whole(slurm, halted, tmp_path_factory):
     gpu = ("--set-resources", "train_expressions:gpu=1", "train_expressions:slurm_partition=gpu")
     run = Started(slurm, checkout, *gpu, "--", "reports/tiny/report.html")
     saved = state_at_the_limit(halted[0])
-    cancelled = run.running()
-    slurm.ask("scancel", cancelled["JobId"])
+    cancelled = run.cancel_one()
     run.running()
     for name in (CONTROLLER, "cpu"):
         slurm.end(name)
         slurm.begin(name)
-    yield run, cancelled["JobId"], saved
+    yield run, cancelled, saved
     run.stop()
 
 
