@@ -4,7 +4,11 @@ TRAINED = ["pretrain", "rl", "expressions", "vision", "recall"]
 # What says what is to do, for the rules that plan: this Snakefile with this config.
 ASK = shlex.join([sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")])
 ASK += "".join(f" {shlex.join([flag, *given])}" for flag, given in CONFIG_FLAGS.items() if given)
-PLANNING = Command("plan_run", "--job {params.config:q} --cores {params.cores} --snakemake {params.ask:q}")
+PLANNING = Command(
+    "plan_run",
+    "--job {params.config:q} --cores {params.cores} --snakemake {params.ask:q} --priorities {params.priorities:q}",
+)
+PRIORITIES = json.dumps({rule.name: rule.priority for rule in workflow.rules if rule.priority}, sort_keys=True)
 PLANNING_REFERENCE = Command("plan_run", f"{PLANNING.flags} --reference")
 TENSORBOARD = Command("write_tensorboard", "--job {params.config:q} --out {params.folder:q}")
 
@@ -158,6 +162,7 @@ rule plan:
         config=canonical_json(CONFIG),
         cores=all_cores,
         ask=ASK,
+        priorities=PRIORITIES,
     message:
         "Planning run {RUN}"
     shell:
@@ -173,6 +178,7 @@ rule plan_reference:
         config=canonical_json(CONFIG),
         cores=all_cores,
         ask=ASK,
+        priorities=PRIORITIES,
     message:
         "Planning run {RUN} as on the reference machine"
     shell:

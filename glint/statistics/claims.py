@@ -7,6 +7,7 @@ from typing import Literal
 Verdict = Literal["replicated", "not replicated", "undecided"]
 DESIGN_TOLERANCE = 0.05
 WIDE = 0.8
+"""Width of an interval for a share, of 1, from which on few values lie outside."""
 
 
 def judge_constant(published: float, ours: float) -> Verdict:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 from snakemake.cli import parse_args  # type: ignore[import-untyped]
 
 from tests.pipeline.checkout import ROOT, Checkout
@@ -23,6 +24,14 @@ def settings(monkeypatch, *arguments):
     """Return what Snakemake makes of a command line and of the profiles that it loads."""
     monkeypatch.chdir(ROOT)
     return vars(parse_args(arguments)[1])
+
+
+@pytest.mark.parametrize("profile", ["kubernetes", "s3", "slurm"])
+def test_every_profile_holds_all_that_the_default_says_but_its_limit_of_gpus(profile):
+    default, other = (yaml.safe_load((ROOT / f"profiles/{name}/profile.yaml").read_text()) for name in ("default", profile))
+    assert {name: other.get(name) for name in default if name != "resources"} == {
+        name: value for name, value in default.items() if name != "resources"
+    }
 
 
 @pytest.mark.parametrize("option", ["--profile", "--workflow-profile"])

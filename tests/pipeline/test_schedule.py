@@ -47,7 +47,7 @@ def lines(done):
 
 
 def shown(done, cores):
-    return list(report(PLAN, list(read(lines(done), PLAN)), REFERENCE, cores))
+    return list(report(PLAN, list(read(lines(done), PLAN)), REFERENCE, cores, {}))
 
 
 def test_the_report_counts_jobs_and_what_is_still_to_do():
@@ -67,10 +67,18 @@ def test_more_cores_need_less_time_down_to_the_longest_chain():
     assert sum(costs[one].cpu_seconds for one in planned if one.job) == pytest.approx(
         sum(estimate(job).cpu_seconds for job in PLAN.jobs.values())
     )
-    one, two, many = (simulate(tasks(planned, costs, PLAN, cores), cores).seconds for cores in (1, 2, 100))
+    one, two, many = (simulate(tasks(planned, costs, PLAN, cores, {}), cores).seconds for cores in (1, 2, 100))
     assert one == pytest.approx(sum(found.cpu_seconds for found in costs.values()))
     assert one / 2 < two < one
     assert many < two
+
+
+def test_a_job_has_the_priority_of_its_rule():
+    planned = list(read(lines(set()), PLAN))
+    costs = {one: cost(one, PLAN, REFERENCE) for one in planned}
+    found = tasks(planned, costs, PLAN, 2, {"draw_corpus": 2})
+    assert {one.rule for one, task in found.items() if task.priority == 2} == {"draw_corpus"}
+    assert {task.priority for task in found.values()} == {0, 2}
 
 
 def test_times_are_for_people():

@@ -304,6 +304,6 @@ def _upstream(job: Job, stage: str) -> Any:
 
 def _models(job: Job, precision: str) -> Models:
     """Return the passes through the job's own model, or that of the pretraining it rests on."""
-    own: Any = job.slice if hasattr(job.slice, "model") else job.upstream["pretrain"]
-    node: Any = job.slice
-    return Models(own.model, node.execution, precision)
+    own = _own(job)
+    model = own.model if hasattr(own, "model") else _upstream(job, "pretrain").model
+    return Models(model, own.execution, precision)

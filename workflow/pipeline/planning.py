@@ -3,15 +3,13 @@
 import csv
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from pipeline.estimate import REFERENCE, Estimate, Rates, estimate
 from pipeline.plan import Id, Plan
 from pipeline.schedule import Task, simulate
 
-PRIORITIES = {"draw_corpus": 2, "tokenise_corpus": 2, "pretrain_longest_seed": 1}
-"""As the rules have them."""
 TABLES = "tables and pages"
 TABLE_SECONDS, TABLE_SECONDS_A_JOB, TABLE_MB = 3.0, 0.006, 260
 """Of one rule that turns results into tables, figures or pages: as such, and for each job of the run."""
@@ -49,11 +47,11 @@ def _job_of(path: str, plan: Plan) -> Id | None:
     return Id(found[1], found[2], int(found[3])) if found else None
 
 
-def report(plan: Plan, planned: list[Planned], rates: Rates, cores: int) -> Iterator[str]:
-    """Yield the lines of the plan: a table by stage, and the whole."""
+def report(plan: Plan, planned: list[Planned], rates: Rates, cores: int, priorities: Mapping[str, int]) -> Iterator[str]:
+    """Yield the lines of the plan: a table by stage, and the whole; `priorities` are those of the rules that have one."""
     costs = {one: cost(one, plan, rates) for one in planned}
     to_do = [one for one in planned if one.pending]
-    found = simulate(tasks(to_do, costs, plan, cores), cores)
+    found = simulate(tasks(to_do, costs, plan, cores, priorities), cores)
     hours = sum(costs[one].cpu_seconds for one in to_do) / 3600
     yield f"Run {plan.config.run} on {cores} cores: {len(planned)} jobs, {len(to_do)} of them still to do"
     yield row(COLUMNS)
@@ -79,7 +77,9 @@ def cost(one: Planned, plan: Plan, rates: Rates) -> Estimate:
     return found._replace(cpu_seconds=found.cpu_seconds / 2) if one.job.stage == "corpus" else found
 
 
-def tasks(to_do: list[Planned], costs: dict[Planned, Estimate], plan: Plan, cores: int) -> dict[Planned, Task]:
+def tasks(
+    to_do: list[Planned], costs: dict[Planned, Estimate], plan: Plan, cores: int, priorities: Mapping[str, int]
+) -> dict[Planned, Task]:
     """Return what is to do as tasks: a job waits for its sources, tables and pages for all jobs, and for each other in turn."""
     tables = [one for one in to_do if not one.job]
     jobs = tuple(one for one in to_do if one.job)
@@ -88,7 +88,7 @@ def tasks(to_do: list[Planned], costs: dict[Planned, Estimate], plan: Plan, core
         rules.setdefault(one.job, []).append(one)
     needs: dict[Planned, tuple[Planned, ...]] = {one: tuple(_sources(one, rules, plan)) for one in jobs}
     needs |= {one: (tables[place - 1],) if place else jobs for place, one in enumerate(tables)}
-    return {one: Task(*costs[one], cores=_cores(one, plan, cores), priority=PRIORITIES.get(one.rule, 0), needs=needs[one]) for one in to_do}
+    return {one: Task(*costs[one], cores=_cores(one, plan, cores), priority=priorities.get(one.rule, 0), needs=needs[one]) for one in to_do}
 
 
 def _sources(one: Planned, rules: dict[Id | None, list[Planned]], plan: Plan) -> Iterator[Planned]:

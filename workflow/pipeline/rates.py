@@ -94,7 +94,7 @@ def _at_once(count: int) -> list[dict[str, Any]]:
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(count)]
     printed = [process.communicate()[0] for process in running]
     if any(process.returncode for process in running):
-        raise RuntimeError("this machine's rates could not be measured; the error stands above")
+        raise ValueError("this machine's rates could not be measured; the error stands above")
     return [json.loads(text) for text in printed]
 
 

@@ -1,12 +1,14 @@
 """Say what a run will take before it begins: jobs, CPU hours, memory and time, from what Snakemake would do and from measured rates."""
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
 import time
 
 from glint.config.tree import Config
+from glint.terminal import failing_in_one_sentence
 from pipeline.estimate import REFERENCE, Rates
 from pipeline.plan import Plan
 from pipeline.planning import read, report
@@ -20,12 +22,14 @@ def main() -> None:
     parser.add_argument("--cores", type=int, required=True)
     parser.add_argument("--snakemake", required=True, help="the command that says what is to do, without its options")
     parser.add_argument("--reference", action="store_true", help="plan with the rates of the reference machine, and measure nothing")
+    parser.add_argument("--priorities", type=json.loads, required=True, help="of the rules that have one, as JSON")
     given = parser.parse_args()
     plan = Plan(Config.model_validate_json(given.job))
-    rates, said = (REFERENCE, "those of the reference machine") if given.reference else measured(given.cores)
-    planned = list(read(summary(given.snakemake), plan))
-    for line in report(plan, planned, rates, given.cores):
-        print(line)
+    with failing_in_one_sentence():
+        rates, said = (REFERENCE, "those of the reference machine") if given.reference else measured(given.cores)
+        planned = list(read(summary(given.snakemake), plan))
+        lines = list(report(plan, planned, rates, given.cores, given.priorities))
+    print(*lines, sep="\n")
     print(f"Rates: {said}. No rate of a GPU has been measured: every job is counted as on a CPU.", flush=True)
 
 
