@@ -3,7 +3,8 @@
 A command for which no rule below says how to run it fails: none is skipped in silence.
 """
 
-import importlib
+import importlib.util
+import itertools
 import re
 import shlex
 import shutil
@@ -35,8 +36,8 @@ DENSE = ModelRecipe(linear="none", sparse="dense", residual="single", ffn="dense
 
 
 def commands(page: str) -> list[str]:
-    """Return the commands of a page's `sh` blocks, a line each, without comments."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    """Return the commands of a page's `sh` blocks, a line each (continued lines joined), without comments."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.replace("\\\n", " "), re.DOTALL | re.MULTILINE)
     lines = [re.sub(r"(^|\s+)# .*", "", line) for block in blocks for line in block.splitlines()]
     return [line for line in lines if line.strip()]
 
@@ -92,11 +93,11 @@ class Places:
         """The names of all rules."""
         return set(re.findall(r"^(\w+)", self.snakemake("--list-rules"), re.MULTILINE))
 
-    def plan(self, configs: tuple[str, ...]) -> str:
-        """Return what a dry run of a config says; commands with the same config share it."""
-        if configs not in self._plans:
-            self._plans[configs] = self.snakemake("--dry-run", *(("--configfile", *configs) if configs else ()))
-        return self._plans[configs]
+    def plan(self, config: tuple[str, ...]) -> str:
+        """Return what a dry run with these options on configs says; commands with the same ones share it."""
+        if config not in self._plans:
+            self._plans[config] = self.snakemake("--dry-run", *config)
+        return self._plans[config]
 
 
 def run_snakemake(command: str, places: Places, _: pytest.MonkeyPatch) -> None:
@@ -105,12 +106,20 @@ def run_snakemake(command: str, places: Places, _: pytest.MonkeyPatch) -> None:
 
 
 def plan_snakemake(command: str, places: Places, _: pytest.MonkeyPatch) -> None:
-    """Have Snakemake read the command's options, know its targets, and plan its config."""
+    """Have Snakemake read the command's options, know its targets, and plan its config.
+
+    A profile has to be there; what it says, with plugins that are not installed here, is tested in `tests/pipeline`.
+    """
     from snakemake.cli import parse_args  # type: ignore[import-untyped]
 
-    asked = parse_args(shlex.split(command)[1:])[1]
+    assert all((ROOT / profile / "profile.yaml").is_file() for profile in re.findall(PROFILE, command)), command
+    said = re.sub(PROFILE, "", command).replace(SHARED, str(places.folder))
+    words = itertools.dropwhile(lambda word: "=" in word, shlex.split(said))  # variables of the environment come before the command
+    asked = parse_args(list(words)[1:])[1]
     assert {*asked.targets, *(asked.forcerun or ())} <= places.rules
-    assert "render_report" in places.plan(tuple(map(str, asked.configfile or ())))
+    options = {"--configfile": asked.configfile, "--config": asked.config}
+    config = (word for option, given in options.items() if given for word in (option, *map(str, given)))
+    assert "render_report" in places.plan(tuple(config))
 
 
 def plan_make(command: str, *_: object) -> None:
@@ -144,13 +153,30 @@ def look_once(command: str, places: Places, _: pytest.MonkeyPatch) -> None:
     subprocess.run([sys.executable, str(ROOT / script), *arguments, "--once"], cwd=places.results, env=environment(), check=True)
 
 
+def read_only(command: str, *_: object) -> None:
+    """Have a shell read the line, and find the files that it names: it is for another program, or changes what is not ours."""
+    subprocess.run(["sh", "-n", "-c", command], check=True)
+    for path in re.findall(r"--(?:file|requirement) (\S+)", command):
+        assert (ROOT / path).is_file(), path
+
+
+def find_module(command: str, *_: object) -> None:
+    """Find the module: what it starts has tests of its own."""
+    assert importlib.util.find_spec(command.rsplit(maxsplit=1)[-1]) is not None
+
+
+SHARED = "/data/glint-shared"
+"""A folder that is not on the machine of the tests."""
+PROFILE = r"--workflow-profile (\S+)"
 RULES: dict[str, Callable[[str, Places, pytest.MonkeyPatch], None]] = {
     r"make [a-z]+": plan_make,
     r"snakemake .*(--list-rules|--rulegraph).*": run_snakemake,
-    r"snakemake\b.*": plan_snakemake,
+    r"(\w+=\S+ )?snakemake\b.*": plan_snakemake,
     r"python -m glint\.\w+\b.*": run_door,
     r"python workflow/scripts/watch\.py.*": look_once,
     r"printf .* > \w+\.py": run_shell,
+    r"python -m tests\.pipeline\.cluster": find_module,
+    r"(docker|export|git|mkdir|pip|source|tmux) .*": read_only,
 }
 
 

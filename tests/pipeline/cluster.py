@@ -53,7 +53,7 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/linux
 MinJobAge=3600
 ReturnToService=2
-KillWait=5
+KillWait=60
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=cpu NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 RealMemory=64000

@@ -106,7 +106,7 @@ def test_every_message_with_a_run_names_it():
     said = [line for path in rules for line in re.findall(r'^ +"(.*\{RUN\}.*)"$', path.read_text(), re.MULTILINE)]
     assert len(said) > 10
     for message in said:
-        found = NAMED.search(f"Job 1: {message.format(RUN='my-run_2')}")
+        found = re.search(NAMED, f"Job 1: {message.format(RUN='my-run_2')}")
         assert found, message
         assert "my-run_2" in found.groups()
 

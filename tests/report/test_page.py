@@ -101,8 +101,9 @@ def test_every_claim_and_every_seed_has_its_row(reported, page):
 def test_replicated_figures_that_hardly_any_value_could_miss_are_counted(tables, reported, tmp_path):
     claims = pd.read_csv(reported / "claims.csv")
     counts = claims.index[(claims["rule"] == "count") & claims["low"].notna()]
-    claims.loc[counts, ["low", "high", "verdict"]] = [0.4, 0.6, "replicated"]
-    claims.loc[counts[:3], ["low", "high"]] = [0.1, 1.0]
+    for rows, (low, high) in ((counts, (0.4, 0.6)), (counts[:3], (0.1, 1.0))):
+        claims.loc[rows, "low"], claims.loc[rows, "high"] = low, high
+    claims.loc[counts, "verdict"] = "replicated"
     claims.to_csv(tmp_path / "claims.csv", index=False)
     render(synthetic.config(), tables, tmp_path / "claims.csv", reported / "figures", tmp_path / "page.html")
     text = Outline((tmp_path / "page.html").read_text()).text

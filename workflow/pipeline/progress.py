@@ -11,7 +11,7 @@ STAMP = "%Y-%m-%dT%H%M%S"
 STARTED = "Select jobs to execute"
 """What the log of a run says before its first job, and that of a dry run or of a report does not."""
 ENDED = ("Complete log(s):", "Exiting because")
-NAMED = re.compile(r"^Job \d+: (?:.*(?:studies of|rewards of|: run) ([\w-]+)|Run ([\w-]+) is complete)$", re.MULTILINE)
+NAMED = r"^Job \d+: (?:.*(?:studies of|rewards of|Planning run|: run) ([\w-]+)(?: as on .*)?|Run ([\w-]+) is complete)$"
 """The lines of a log that name its run, which are those of targets and of analyses."""
 
 
@@ -43,7 +43,7 @@ class Jobs:
 
 
 def _named(log: str) -> str | None:
-    found = NAMED.search(log)
+    found = re.search(NAMED, log, re.MULTILINE)
     return next(filter(None, found.groups())) if found else None
 
 
