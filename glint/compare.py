@@ -22,6 +22,7 @@ from glint.terminal import ending_with_its_reader, failing_in_one_sentence
 CONFIDENCE = 0.95
 NO_WIDTH = 1e-9
 """An interval so narrow comes from the rounding of shares."""
+UNBOUNDED = "Student's intervals over few seeds are wide and know no bounds: where one passes 0 or 100, read it as ending there."
 ESTIMATED = [name for name in QUANTITY if name != "step"]
 PAIRED, APART = "paired by seed", "seeds of their own"
 
@@ -165,6 +166,7 @@ def _result_lines(rows: list[Compared], everything: bool) -> list[str]:
         return ["Results: the runs have no study, arm and metric in common."]
     lines = [
         f"Results, A, B and B less A, each with its {CONFIDENCE:.0%} interval; shares in per cent, their differences in points.",
+        *([UNBOUNDED] if any(map(_passes_the_ends, rows)) else []),
         "A and B rest on all seeds of their run, a difference that is paired by seed on those that both have:",
     ]
     heading = ""
@@ -179,6 +181,10 @@ def _result_lines(rows: list[Compared], everything: bool) -> list[str]:
         f"where nothing differs, about {(1 - CONFIDENCE) * tested:.1f} would. They speak of more seeds on the tasks of these runs.",
         *([] if everything else ["More with --all: other scopes, stop rules and steps."]),
     ]
+
+
+def _passes_the_ends(row: Compared) -> bool:
+    return points(row.of.metric) and any(value.low < 0 or value.high > 1 for value in (row.one, row.other) if 0 <= value.estimate <= 1)
 
 
 def _heading(row: Compared) -> str:

@@ -15,7 +15,7 @@ from glint.config.tree import Config
 from pipeline import devices, guards, headline
 from pipeline.estimate import estimate
 from pipeline.fingerprint import Code, command_hash
-from pipeline.plan import Plan
+from pipeline.plan import Arms, Plan
 
 try:
     CONFIG = load(config)
@@ -27,6 +27,7 @@ if CONFIG.shared is not None and not Path(CONFIG.shared).is_dir():
     sys.exit(f"Config error: shared {CONFIG.shared}: there is no such folder")
 
 PLAN = Plan(CONFIG)
+ARMS = Arms(PLAN.runs)
 RUN = CONFIG.run
 RESULTS = f"results/{RUN}"
 REPORTS = f"reports/{RUN}"

@@ -157,3 +157,12 @@ def test_an_interval_of_a_run_has_the_level_that_the_heading_says(tmp_path: Path
     own = stats.ttest_1samp([0.4, 0.5, 0.7], 0).confidence_interval(0.95)
     wanted = (0.25, 0.75) if level == 0.95 else (own.low, own.high)
     assert (row.one.low, row.one.high) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_an_interval_that_passes_the_ends_of_a_share_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], passes: bool) -> None:
+    studies = json.loads(json.dumps(TINY["studies"]))
+    studies["main"]["analysis"]["confidence"] = 0.8  # so that the report has no interval to give
+    one = write_run(tmp_path / "one", {1: 20, 2: 90} if passes else {1: 54, 2: 55}, studies=studies)
+    main([one, write_run(tmp_path / "other", {1: 50, 2: 51}, studies=studies)])
+    assert ("where one passes 0 or 100, read it as ending there" in capsys.readouterr().out) == passes

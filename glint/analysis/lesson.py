@@ -1,6 +1,6 @@
 """What the slides teach with: one task, one group of RL, one text as the model reads and routes it. Each is chosen by a rule.
 
-All are of the first seed of the arm in front, and of the first family that its RL trains.
+All are of the first seed of the arm in front.
 """
 
 from pathlib import Path
@@ -16,29 +16,37 @@ from glint.files import read_parquet, write_json
 from glint.manifest import Manifest
 from glint.tasks.tokenizer import encode
 
-TASK_RULE = "the first task by name of the first family that RL trains"
+TASK_RULE = "of each family that RL trains the first task by name, and of these the first that was solved after RL"
+UNSOLVED_RULE = "the first task by name of the first family that RL trains; after RL no family’s first task was solved"
 GROUP_RULE = "the first group whose rewards take the most different values"
 TURN_RULE = "the byte whose probability RL has changed the most"
 
 
 def analyse(config: Config, manifest: Manifest, out: Path) -> None:
-    """Write `out` (JSON): `task`, `group`, `next_bytes` and `routing`, each null where the seed lacks its file."""
+    """Write `out` (JSON): `task`, `group`, `next_bytes` and `routing`, each null where the seed lacks its file.
+
+    `solved` says whether the answer to the task after RL, which is the text read and routed, passed.
+    """
     study = config.rl_studies()[0]
     plan = config.studies[study]
     arm, seed = plan.base, plan.seeds[0]
     recipe = resolve(config, study, arm)
-    family = recipe.rl.families[0]
-    examples, rollouts, next_bytes, routing = (
-        _read(manifest.path(study, arm, seed, role)) for role in ("examples", "rollouts", "trace_next_bytes", "trace_routing")
+    examples, after, rollouts, next_bytes, routing = (
+        _read(manifest.path(study, arm, seed, role)) for role in ("examples", "after", "rollouts", "trace_next_bytes", "trace_routing")
     )
-    task = None if examples is None else shown_task(examples, plan.split, family, plan.tasks_per_family)
+    solved = set() if after is None else solved_tasks(after, recipe.evaluation.stops[0])
+    tasks = [] if examples is None else [shown_task(examples, plan.split, one, plan.tasks_per_family) for one in recipe.rl.families]
+    task = next((one for one in tasks if one["identity"] in solved), tasks[0] if tasks else None)
+    family = recipe.rl.families[0] if task is None else task["family"]
+    passed = task is not None and task["identity"] in solved
     lesson = {
         "study": study,
         "arm": arm,
         "seed": seed,
-        "rules": {"task": TASK_RULE, "group": GROUP_RULE, "turn": TURN_RULE},
+        "rules": {"task": TASK_RULE if passed else UNSOLVED_RULE, "group": GROUP_RULE, "turn": TURN_RULE},
         "task": task,
         "group": None if rollouts is None else shown_group(rollouts, recipe.rl),
+        "solved": passed,
         "next_bytes": None if next_bytes is None else read_text(next_bytes, family),
         "routing": None if routing is None or task is None else routes(routing, family, task["prompt"], recipe.model.experts),
     }
@@ -55,6 +63,12 @@ def shown_task(examples: pd.DataFrame, split: str, family: str, each: int | None
     rows = rows if each is None else rows.head(each)
     row = rows.sort_values("identity").iloc[0]
     return {name: str(row[name]) for name in ("family", "identity", "argument", "prompt", "completion", "cases")}
+
+
+def solved_tasks(completions: pd.DataFrame, stop: str) -> set[str]:
+    """Return the identities whose greedy answer passed under the stop rule."""
+    greedy = completions[(completions["mode"] == "greedy") & (completions["stop"] == stop)]
+    return set(greedy.loc[greedy["verdict"] == "passed", "identity"])
 
 
 def baselines(rewards_G: NDArray[np.float64], rule: str) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ total            4
 
 Select jobs to execute...
 [Mon Nov 30 10:15:13 2026]
-Job 12: RL of recipe abc, seed 42
+Job 12: RL of arm published of main, seed 42
 Finished jobid: 12 (Rule: train_rl)
 1 of 4 steps (25%) done
 """
@@ -97,7 +97,7 @@ def test_the_counts_of_another_run_stand_under_its_own_name(directory, said):
 def test_the_name_in_a_log_counts_more_than_what_changed_last(directory):
     (directory / "results/other/logs").mkdir(parents=True)
     (log,) = (directory / ".snakemake/log").iterdir()
-    log.write_text(LOG + "Job 8: Tracing the run of recipe abc, seed 42\nJob 0: Run other is complete\n")
+    log.write_text(LOG + "Job 8: Tracing the run of arm published of main, seed 42\nJob 0: Run other is complete\n")
     assert text(directory, "other")[0] == "run other: 1 of 4 jobs done (25 %)"
 
 

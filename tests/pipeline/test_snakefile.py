@@ -1,6 +1,7 @@
 """The Snakefile itself: its linter, its targets, its refusals, its picture."""
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -31,6 +32,13 @@ def test_shipped_configs_plan_every_stage(code, config):
     text = code.snakemake("--dry-run", "--configfile", config)
     assert "render_report" in text
     assert "pretrain_longest_seed" in text
+
+
+def test_a_dry_run_names_the_arms_that_a_job_is_for(code):
+    text = code.snakemake("--dry-run")
+    assert re.search(r"Job \d+: RL of arm shuffled of main, seed 3\n", text)
+    assert re.search(r"Job \d+: Pretraining seed 3 \(\w+ of main and \d+ more\)\n", text)
+    assert "wildcards" not in text
 
 
 def test_published_is_the_default():

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from glint.analysis.lesson import analyse, baselines, read_text, routes, scale, shown_group, shown_task
@@ -87,6 +88,25 @@ def test_the_lesson_is_of_the_first_seed_of_the_arm_in_front(analysed, tmp_path)
     assert (lesson["study"], lesson["arm"], lesson["seed"]) == ("main", "published", 42)
     assert lesson["task"]["family"] == "increment"
     assert None not in lesson.values()
+
+
+@pytest.mark.parametrize(("solved", "shown"), [(("increment", "double"), "increment"), (("double",), "double"), ((), "increment")])
+def test_the_task_is_of_the_first_trained_family_whose_shown_task_was_solved(analysed, tmp_path, solved, shown):
+    entries = traces.write(tmp_path, analysed / "results/manifest.json")
+    own = {entry["role"]: entry for entry in entries if (entry["study"], entry["arm"], entry["seed"]) == ("main", "published", 42)}
+    table = pd.read_parquet(own["after"]["path"])
+    headline = (table["mode"] == "greedy") & (table["stop"] == "parses")
+    first = table["identity"] == table.groupby("family")["identity"].transform("min")
+    # all but the tasks shown, and all answers under the other stop rule, say the opposite
+    table["verdict"] = [
+        "passed" if (family in solved) == shows else "failed" for family, shows in zip(table["family"], headline & first, strict=True)
+    ]
+    table.to_parquet(tmp_path / "after.parquet")
+    own["after"]["path"] = str(tmp_path / "after.parquet")
+    analyse(synthetic.config(), Manifest([Entry(**entry) for entry in entries]), tmp_path / "lesson.json")
+    lesson = json.loads((tmp_path / "lesson.json").read_text())
+    assert (lesson["task"]["family"], lesson["solved"]) == (shown, bool(solved))
+    assert ("was solved after RL" in lesson["rules"]["task"]) == bool(solved)
 
 
 def test_what_a_seed_lacks_is_null(analysed, tmp_path):

@@ -67,6 +67,20 @@ class Run:
     stages: dict[str, Id]
 
 
+class Arms:
+    """Names in a message the arms that a job is for: Snakemake formats `{ARMS:{wildcards.key}}`, and calls no function there."""
+
+    def __init__(self, runs: list[Run]):
+        self._names: dict[str, dict[str, None]] = {}
+        for run in runs:
+            for id_ in run.stages.values():
+                self._names.setdefault(id_.key, {})[f"{run.arm} of {run.study}"] = None
+
+    def __format__(self, key: str) -> str:
+        first, *others = self._names[key]
+        return f"{first} and {len(others)} more" if others else first
+
+
 class Plan:
     """Every job of a config, and the runs that need them."""
 
