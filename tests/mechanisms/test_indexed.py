@@ -156,7 +156,7 @@ def test_a_selected_row_goes_on_as_before() -> None:
     module(h_ND, Layout((ODD, ODD)), caches)
     second = caches[0].select(torch.tensor([1]))
     new, at = tokens(2), torch.tensor([ODD, ODD])
-    assert (module.step(new[1:], at[1:], second) - module.step(new, at, caches[0])[1]).abs().max() < 1e-6
+    assert (module.step(new[1:], at[1:], second) - module.step(new, at, caches[0])[1]).abs().max() < 1e-5
 
 
 def test_equal_scores_go_to_the_lowest_pool_first() -> None:
