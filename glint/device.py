@@ -1,6 +1,7 @@
 """The only module that knows devices: which one, at which precision, with how many threads, and how much memory it took."""
 
 import ctypes
+import platform
 import resource
 import sys
 
@@ -43,6 +44,13 @@ COMPILED_FOR = {"cpu"}
 def compiles(device: torch.device) -> bool:
     """Return whether `glint.model.compiled` serves `device`; elsewhere the mechanisms run as PyTorch formulas under autograd."""
     return device.type in COMPILED_FOR
+
+
+def packs(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether oneDNN multiplies matrices of `dtype` and keeps them in a layout of its own: on x86, bf16 where the CPU has it."""
+    if device.type != "cpu" or platform.machine().lower() not in {"x86_64", "amd64"} or not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

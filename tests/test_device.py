@@ -73,6 +73,27 @@ def test_a_named_precision_is_taken(precision: str, dtype: torch.dtype, where: t
     assert device.choose_dtype(precision, where) == dtype
 
 
+@pytest.mark.parametrize(
+    ("machine", "onednn", "bf16", "where", "dtype", "packs"),
+    [
+        ("x86_64", True, True, CPU, torch.bfloat16, True),
+        ("AMD64", True, False, CPU, torch.float32, True),
+        ("x86_64", True, False, CPU, torch.bfloat16, False),
+        ("x86_64", False, True, CPU, torch.float32, False),
+        ("arm64", True, True, CPU, torch.float32, False),
+        ("x86_64", True, True, CUDA, torch.bfloat16, False),
+        ("arm64", True, True, MPS, torch.float32, False),
+    ],
+)
+def test_matrices_are_packed_where_onednn_multiplies_them(
+    monkeypatch: pytest.MonkeyPatch, machine: str, onednn: bool, bf16: bool, where: torch.device, dtype: torch.dtype, packs: bool
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: onednn)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: bf16)
+    assert device.packs(where, dtype) == packs
+
+
 def test_prepare_sets_the_threads_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)

@@ -1,8 +1,8 @@
 """One decode step on a CPU. What it writes is allocated once for a batch: a step's work is so small that bookkeeping would double it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,7 +10,39 @@ from glint.config.model import ModelRecipe
 from glint.model import kernels
 from glint.model.attention import LinearState, SparseCache
 from glint.model.compiled import array
+from glint.model.mechanism import Weights
+from glint.model.packed import Product, product
 from glint.model.rotary import Rotary
+
+
+@dataclass(frozen=True)
+class StepLayer:
+    """What a layer's steps multiply by. All experts are one matrix: many small products cost more than the experts that nobody chose."""
+
+    attention_norm: kernels.Array
+    ffn_norm: kernels.Array
+    router: kernels.Array
+    """[E, D], float32."""
+    qkv: Product
+    out: Product
+    up: Product
+    """To the gates and values of every expert, [R, (E+1) 2F]."""
+    down: Product
+    """From the weighted products of every expert, [R, (E+1) F], to their sum."""
+
+    @classmethod
+    def of(cls, weights: Weights) -> "StepLayer":
+        """Take them from the weights of a block, whose matrices are cast."""
+        up_EDX, down_EFD = weights["up"], weights["down"]
+        return cls(
+            attention_norm=array(weights["attention_norm"]),
+            ffn_norm=array(weights["ffn_norm"]),
+            router=array(weights["router"].float()),
+            qkv=product(weights["qkv"]),
+            out=product(weights["out"]),
+            up=product(up_EDX.transpose(1, 2).flatten(0, 1)),
+            down=product(down_EFD.flatten(0, 1).t()),
+        )
 
 
 class CompiledStep:
@@ -19,88 +51,70 @@ class CompiledStep:
     def __init__(
         self,
         recipe: ModelRecipe,
+        dtype: torch.dtype,
         rotary: Rotary,
         positions_R: Tensor,
         caches: Sequence[LinearState | SparseCache],
-        matrices: Sequence[tuple[Tensor, ...]],
-        norms: Sequence[tuple[Tensor, Tensor]],
+        layers: Sequence[StepLayer],
         mixing: Sequence[Tensor],
         final_norm: Tensor,
     ) -> None:
-        """`norms` are each layer's two; `matrices` and `mixing` those of decoding. The caches advance in place."""
-        rows, width, dtype = len(positions_R), recipe.width, matrices[0][0].dtype
+        """`mixing` is that of decoding. The caches advance in place."""
+        rows, width = len(positions_R), recipe.width
         self.recipe, self.rotary, self.positions = recipe, rotary, array(positions_R)
         self.streams_LRD = torch.empty(recipe.layers + 1, rows, width)
         self.x_RD, self.h_RD = torch.empty(rows, width), torch.empty(rows, width)
-        self.normed_RD, self.change_RD, self.attended_RD = (torch.empty(rows, width, dtype=dtype) for _ in range(3))
-        self.qkv_RX = torch.empty(rows, 3 * width, dtype=dtype)
+        self.normed_RD, self.attended_RD = (torch.empty(rows, width, dtype=dtype) for _ in range(2))
         self.logits_RE = torch.empty(rows, recipe.experts, dtype=dtype)
-        experts, hidden = recipe.experts + 1, recipe.expert_hidden
-        self.gate_value_ERF = torch.empty(experts, rows, 2 * hidden, dtype=dtype)
-        self.product_ERF = torch.empty(experts, rows, hidden, dtype=dtype)
-        self.y_ERD = torch.empty(experts, rows, width, dtype=dtype)
+        self.product_REF = torch.empty(rows, recipe.experts + 1, recipe.expert_hidden, dtype=dtype)
         self.experts_RJ, self.weights_RJ = torch.empty(rows, recipe.top_k, dtype=torch.int64), torch.empty(rows, recipe.top_k)
         self.total_RH = torch.empty(rows, recipe.heads)
         self.streams, self.x, self.normed = array(self.streams_LRD), array(self.x_RD), array(self.normed_RD)
         self.layers = [
-            self._layer(level, cache, own, own_norms, array(weights))
-            for level, (cache, own, own_norms, weights) in enumerate(zip(caches, matrices, norms, mixing[:-1], strict=True))
+            self._layer(level, cache, layer, array(weights))
+            for level, (cache, layer, weights) in enumerate(zip(caches, layers, mixing[:-1], strict=True))
         ]
         self.final = (array(mixing[-1]), array(final_norm), recipe.norm_epsilon)
 
-    def _layer(
-        self,
-        level: int,
-        cache: LinearState | SparseCache,
-        matrices: tuple[Tensor, ...],
-        norms: tuple[Tensor, Tensor],
-        weights: kernels.Array,
-    ) -> Callable[[], None]:
-        recipe = self.recipe
-        qkv, out, router, *experts = matrices
-        attention_norm, ffn_norm = map(array, norms)
-        attend, mix = self._attention(cache), self._mixture(router, *experts)
-        h, change = array(self.h_RD), array(self.change_RD)
+    def _layer(self, level: int, cache: LinearState | SparseCache, layer: StepLayer, weights: kernels.Array) -> Callable[[], None]:
+        epsilon, h = self.recipe.norm_epsilon, array(self.h_RD)
+        attend, mix = self._attention(cache), self._mixture(layer)
 
         def run() -> None:
-            kernels.read_and_norm(self.streams, weights, attention_norm, recipe.norm_epsilon, self.x, self.normed)
-            torch.mm(self.normed_RD, qkv, out=self.qkv_RX)
-            attend()
-            torch.mm(self.attended_RD, out, out=self.change_RD)
-            kernels.add_and_norm(self.x, change, ffn_norm, recipe.norm_epsilon, h, self.normed)
-            mix(self.streams[level + 1])
+            kernels.read_and_norm(self.streams, weights, layer.attention_norm, epsilon, self.x, self.normed)
+            attend(layer.qkv(self.normed_RD))
+            change_RD = layer.out(self.attended_RD)
+            kernels.add_and_norm(self.x, array(change_RD), layer.ffn_norm, epsilon, h, self.normed)
+            kernels.add(h, array(mix()), self.streams[level + 1])
 
         return run
 
-    def _mixture(self, router: Tensor, up: Tensor, down: Tensor) -> Callable[[kernels.Array], None]:
-        """Return what writes h + the mixture. Rows at one place of one prompt choose alike, so only the experts in use are read."""
-        ups, downs = up.unbind(0), down.unbind(0)
-        gate_values, products, ys = (x.unbind(0) for x in (self.gate_value_ERF, self.product_ERF, self.y_ERD))
-        gate_value, product, y, h, logits = map(array, (self.gate_value_ERF, self.product_ERF, self.y_ERD, self.h_RD, self.logits_RE))
-        normed, router_ED, experts, weights = self.normed, array(router.float()), array(self.experts_RJ), array(self.weights_RJ)
-        used = np.empty(len(ups), np.int64)
+    def _mixture(self, layer: StepLayer) -> Callable[[], Tensor]:
+        """Return what gives the change by the mixture."""
+        logits, experts, weights = (array(tensor) for tensor in (self.logits_RE, self.experts_RJ, self.weights_RJ))
+        product_RX, product, shape = self.product_REF.flatten(1), array(self.product_REF), self.product_REF.shape
 
-        def run(out: kernels.Array) -> None:
-            count = kernels.route(normed, router_ED, logits, experts, weights, used)
-            used[count] = len(ups) - 1  # the shared one
-            for expert in used[: count + 1].tolist():
-                torch.mm(self.normed_RD, ups[expert], out=gate_values[expert])
-            kernels.gate_experts(used[: count + 1], gate_value, product)
-            for expert in used[: count + 1].tolist():
-                torch.mm(products[expert], downs[expert], out=ys[expert])
-            kernels.combine_experts(h, y, experts, weights, out)
+        def run() -> Tensor:
+            kernels.route(self.normed, layer.router, logits, experts, weights)
+            gate_value = array(layer.up(self.normed_RD)).reshape(*shape[:2], -1)
+            kernels.gate_chosen(experts, weights, gate_value, product)
+            return layer.down(product_RX)
 
         return run
 
-    def _attention(self, cache: LinearState | SparseCache) -> Callable[[], None]:
+    def _attention(self, cache: LinearState | SparseCache) -> Callable[[Tensor], None]:
+        """Return what turns projections [R, 3D] into attended values."""
         heads, size = self.recipe.heads, self.recipe.width // self.recipe.heads
-        qkv, attended = array(self.qkv_RX).reshape(-1, 3, heads, size), array(self.attended_RD).reshape(-1, heads, size)
-        where = (qkv, self.positions, *self.rotary.turns)
+        attended, where = array(self.attended_RD).reshape(-1, heads, size), (self.positions, *self.rotary.turns)
+
+        def split(qkv_RX: Tensor) -> kernels.Array:
+            return array(qkv_RX).reshape(-1, 3, heads, size)
+
         if isinstance(cache, SparseCache):
             k, v, kept = map(array, cache.tensors())
-            return lambda: kernels.sparse_step(*where, cache.window, cache.stride, k, v, kept, attended)
+            return lambda qkv_RX: kernels.sparse_step(split(qkv_RX), *where, cache.window, cache.stride, k, v, kept, attended)
         state, total = (array(cache.s_RHKK), array(cache.z_RHK)), array(self.total_RH)
-        return lambda: kernels.linear_step(*where, *state, attended, total)
+        return lambda qkv_RX: kernels.linear_step(split(qkv_RX), *where, *state, attended, total)
 
     def __deepcopy__(self, memo: dict[int, object]) -> None:
         """Return nothing: this writes into the arrays of one cache, and a copy of the cache needs a step of its own."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from glint.config.model import ModelRecipe
 from glint.device import compiles
 from glint.model.attention import EluAttention, StridedAttention
-from glint.model.compiled_step import CompiledStep
+from glint.model.compiled_step import CompiledStep, StepLayer
 from glint.model.dense import DenseAttention
 from glint.model.feedforward import DenseFeedForward
 from glint.model.hyperconnections import HyperStreams
@@ -84,6 +84,8 @@ class DecodingWeights:
     """What every decode step multiplies by, in the compute dtype; made when decoding begins."""
 
     layers: list[Weights]
+    compiled: list[StepLayer]
+    """The layers of `CompiledStep` where it serves, and then no `layers`."""
     mixing: list[Tensor]
     head_DV: Tensor
 
@@ -131,6 +133,7 @@ class Decoder(nn.Module):
             self.head = nn.Parameter(torch.empty(recipe.vocabulary, recipe.width))
         self.residual = RESIDUAL[recipe.residual](recipe)
         self._frozen: dict[int, Weights] = {}
+        self._frozen_steps: dict[int, StepLayer] = {}
 
     def initialise(self, generator: torch.Generator) -> "Decoder":
         """Draw every matrix from N(0, init_std), in the order of the parameters' names, or as its mechanism says; return self."""
@@ -171,6 +174,7 @@ class Decoder(nn.Module):
         prefixes = {"all": ("",), "last_block": end, "last_block_and_head": (*end, self.head_name), "none": ()}[scope]
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(name.startswith(prefixes))
+        self._frozen_steps = {}
         self._frozen = {i: b.cast(self.dtype) for i, b in self.layers() if not any(p.requires_grad for p in b.parameters())}
         return self
 
@@ -183,8 +187,21 @@ class Decoder(nn.Module):
         return [self._frozen.get(index) or block.cast(self.dtype) for index, block in self.layers()]
 
     def _decoding_weights(self) -> DecodingWeights:
-        layers = [block.decoding(own) for (_, block), own in zip(self.layers(), self.weights(), strict=True)]
-        return DecodingWeights(layers, self.residual.mixing(list(self.blocks)), self._head().t().contiguous())
+        layers: list[Weights] = []
+        compiled: list[StepLayer] = []
+        if compiles(self.embedding.device) and has_compiled_step(self.recipe):
+            compiled = [self._step_layer(index, own) for index, own in enumerate(self.weights())]
+        else:
+            layers = [block.decoding(own) for (_, block), own in zip(self.layers(), self.weights(), strict=True)]
+        return DecodingWeights(layers, compiled, self.residual.mixing(list(self.blocks)), self._head().t().contiguous())
+
+    def _step_layer(self, index: int, own: Weights) -> StepLayer:
+        """Return what steps of a layer multiply by; of a frozen layer it is made once."""
+        if index not in self._frozen:
+            return StepLayer.of(own)
+        if index not in self._frozen_steps:
+            self._frozen_steps[index] = StepLayer.of(own)
+        return self._frozen_steps[index]
 
     def _head(self) -> Tensor:
         return self.get_parameter(self.head_name).to(self.dtype)
@@ -271,7 +288,7 @@ class Decoder(nn.Module):
             raise ValueError(f"{len(ids_R)} ids do not continue the {len(cache.positions_R)} rows of the cache")
         rotary = self._rotary(int(cache.positions_R.max()) + 1)
         embedded_RD = self.embedding[ids_R]
-        if compiles(embedded_RD.device) and has_compiled_step(self.recipe):
+        if cache.weights.compiled:
             cache.compiled = cache.compiled or self._compiled_step(cache, rotary)
             final_RD = cache.compiled(embedded_RD)
         else:
@@ -279,10 +296,8 @@ class Decoder(nn.Module):
         return (final_RD @ cache.weights.head_DV).float()
 
     def _compiled_step(self, cache: Cache, rotary: Rotary) -> CompiledStep:
-        layers = cache.weights.layers
-        matrices = [tuple(own[name] for name in block.matrices) for (_, block), own in zip(self.layers(), layers, strict=True)]
-        norms = [(own["attention_norm"], own["ffn_norm"]) for own in layers]
-        return CompiledStep(self.recipe, rotary, cache.positions_R, cache.layers, matrices, norms, cache.weights.mixing, self.final_norm)
+        own = cache.weights
+        return CompiledStep(self.recipe, self.dtype, rotary, cache.positions_R, cache.layers, own.compiled, own.mixing, self.final_norm)
 
     def _step(self, embedded_RD: Tensor, cache: Cache, rotary: Rotary) -> Tensor:
         stream = self.residual.begin(embedded_RD, cache.weights.mixing)

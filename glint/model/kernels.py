@@ -193,10 +193,19 @@ def gate_backward(grad_NF: Array, gate_value_N2F: Array, limit: Any, grad_gate_v
 
 
 @elementwise
-def gate_experts(experts: Array, gate_value_ER2F: Array, out_ERF: Array) -> None:
-    """Do what `gate` does, for the experts listed."""
-    for expert in experts:
-        gate(gate_value_ER2F[expert], UNLIMITED, out_ERF[expert])
+def gate_chosen(experts_RJ: Array, weights_RJ: Array, gate_value_REX: Array, out_REF: Array) -> None:
+    """Write weight * silu(gate) * value of each row's chosen experts and, at weight 1, of the shared one, the last; 0 for all others."""
+    shared, hidden = out_REF.shape[1] - 1, out_REF.shape[2]
+    for r in range(out_REF.shape[0]):
+        for e in range(shared):
+            for f in range(hidden):
+                out_REF[r, e, f] = 0
+        for j in range(experts_RJ.shape[1] + 1):
+            routed = j < experts_RJ.shape[1]
+            e, weight = (experts_RJ[r, j], weights_RJ[r, j]) if routed else (shared, ONE)
+            for f in range(hidden):
+                g, value = widen(gate_value_REX[r, e, f]), widen(gate_value_REX[r, e, hidden + f])
+                out_REF[r, e, f] = narrow(weight * (g * sigmoid(g) * value), out_REF[r, e, f])
 
 
 @register_jitable
@@ -228,8 +237,8 @@ def choose_experts(logits_NE: Array, experts_NJ: Array, weights_NJ: Array) -> No
 
 
 @elementwise
-def route(x_RD: Array, router_ED: Array, logits_RE: Array, experts_RJ: Array, weights_RJ: Array, used: Array) -> Any:
-    """Choose the experts of a few rows by a float32 router; write those in use, in rising order, to `used`, and return their number."""
+def route(x_RD: Array, router_ED: Array, logits_RE: Array, experts_RJ: Array, weights_RJ: Array) -> None:
+    """Choose the experts of a few rows by a float32 router."""
     x_D = np.empty(x_RD.shape[1], np.float32)
     for r in range(x_RD.shape[0]):
         for d in range(x_D.size):
@@ -237,29 +246,6 @@ def route(x_RD: Array, router_ED: Array, logits_RE: Array, experts_RJ: Array, we
         for e in range(router_ED.shape[0]):
             logits_RE[r, e] = narrow(dot(x_D, router_ED[e]), logits_RE[r, e])
     choose_experts(logits_RE, experts_RJ, weights_RJ)
-    chosen_E = np.zeros(router_ED.shape[0], np.bool_)
-    for r in range(experts_RJ.shape[0]):
-        for j in range(experts_RJ.shape[1]):
-            chosen_E[experts_RJ[r, j]] = True
-    count = 0
-    for e in range(chosen_E.size):
-        if chosen_E[e]:
-            used[count] = e
-            count += 1
-    return count
-
-
-@elementwise
-def combine_experts(residual_RD: Array, y_ERD: Array, experts_RJ: Array, weights_RJ: Array, out_RD: Array) -> None:
-    """Write residual + shared + sum_j weight_j y of expert j; the shared expert's come last in `y_ERD`."""
-    shared_RD = y_ERD[y_ERD.shape[0] - 1]
-    for r in range(out_RD.shape[0]):
-        for d in range(out_RD.shape[1]):
-            out_RD[r, d] = residual_RD[r, d] + widen(shared_RD[r, d])
-        for j in range(experts_RJ.shape[1]):
-            weight, y_D = weights_RJ[r, j], y_ERD[experts_RJ[r, j], r]
-            for d in range(out_RD.shape[1]):
-                out_RD[r, d] += weight * widen(y_D[d])
 
 
 @elementwise
