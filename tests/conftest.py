@@ -1,11 +1,13 @@
 """One small model that all tests share: it has learned enough to be right sometimes; and which tests one worker takes."""
 
+import os
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from glint.train.pretrain import pretrain, step_name
+from tests.pipeline.cluster import missing
 from tests.train.tiny import STEPS, School, pretrain_job, select, write_corpus
 
 TOGETHER = {
@@ -29,6 +31,12 @@ class SharingScheduling(LoadScopeScheduling):  # type: ignore[misc]  # untyped
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharingScheduling:
     """Choose the scheduler of `pytest -n`; xdist's own groups need ids that this pytest does not let it change."""
     return SharingScheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many workers `pytest -n auto` starts: one a core, and where there is a Slurm one more, which mostly waits for it."""
+    return (os.cpu_count() or 1) + (not missing())
 
 
 @pytest.fixture(scope="session")
