@@ -61,7 +61,7 @@ class Places:
 
     @cached_property
     def results(self) -> Path:
-        """A folder with checkpoints and tables of two runs, `quick` and `mine`."""
+        """A folder with checkpoints and tables of two runs, `quick` and `mine`, and the files that other commands write."""
         folder = self.folder / "run"
         checkpoint.save(
             Decoder(DENSE).initialise(torch_generator(1, "commands")), folder / "results/quick/pretrain/0a/seed-42/checkpoints/step-0100"
@@ -73,6 +73,8 @@ class Places:
         for name in ("config", "results/quick/logs"):
             (folder / name).mkdir()
         (folder / "config/mine.yaml").write_text(self.experiment)
+        for command in {command for found in COMMANDS.values() for command in found if re.fullmatch(WRITES, command)}:
+            subprocess.run(["sh", "-c", command], cwd=folder, check=True)
         return folder
 
     @cached_property
@@ -165,6 +167,7 @@ def find_module(command: str, *_: object) -> None:
     assert importlib.util.find_spec(command.rsplit(maxsplit=1)[-1]) is not None
 
 
+WRITES = r"printf .* > \w+\.py"
 SHARED = "/data/glint-shared"
 """A folder that is not on the machine of the tests."""
 PROFILE = r"--workflow-profile (\S+)"
@@ -174,7 +177,7 @@ RULES: dict[str, Callable[[str, Places, pytest.MonkeyPatch], None]] = {
     r"(\w+=\S+ )?snakemake\b.*": plan_snakemake,
     r"python -m glint\.\w+\b.*": run_door,
     r"python workflow/scripts/watch\.py.*": look_once,
-    r"printf .* > \w+\.py": run_shell,
+    WRITES: run_shell,
     r"python -m tests\.pipeline\.cluster": find_module,
     r"(docker|export|git|mkdir|pip|source|tmux) .*": read_only,
 }
