@@ -22,7 +22,9 @@ from glint.terminal import ending_with_its_reader, failing_in_one_sentence
 CONFIDENCE = 0.95
 NO_WIDTH = 1e-9
 """An interval so narrow comes from the rounding of shares."""
-UNBOUNDED = "Student's intervals over few seeds are wide and know no bounds: where one passes 0 or 100, read it as ending there."
+UNBOUNDED = (
+    "Student's intervals over few seeds are wide and know no bounds: where that of a share passes 0 or 100, read it as ending there."
+)
 ESTIMATED = [name for name in QUANTITY if name != "step"]
 PAIRED, APART = "paired by seed", "seeds of their own"
 
@@ -184,7 +186,8 @@ def _result_lines(rows: list[Compared], everything: bool) -> list[str]:
 
 
 def _passes_the_ends(row: Compared) -> bool:
-    return points(row.of.metric) and any(value.low < 0 or value.high > 1 for value in (row.one, row.other) if 0 <= value.estimate <= 1)
+    """Return whether an interval of a share, not of a gain, ends outside of [0, 1]."""
+    return points(row.of.metric) and row.of.phase != "gain" and any(value.low < 0 or value.high > 1 for value in (row.one, row.other))
 
 
 def _heading(row: Compared) -> str:

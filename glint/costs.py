@@ -77,9 +77,7 @@ def at_context(job: CostsJob, context: int) -> dict[str, Any]:
     ids_N = torch.randint(FIRST_BYTE, VOCABULARY, shape, generator=torch_generator(job.seed, "costs"))
     text_N, next_R = ids_N[: context + 1], ids_N[context + 1 :]
     prefill = timed(lambda: _read(model, text_N[:-1]), warm_up=1, measured=plan.passes)
-    cache = model.prefill([text_N[:-1].tolist()])[1].select(torch.zeros(plan.rows, dtype=torch.int64))
-    kept = cache_bytes(cache.layers) // plan.rows
-    decoding = timed(lambda: model.step(next_R, cache), measured=plan.steps)
+    decoding, kept = _decode(model, text_N[:-1], next_R, plan.steps)
     model.freeze("all")
     training = timed(lambda: _train(model, text_N), warm_up=1, measured=plan.passes)
     return {
@@ -90,6 +88,14 @@ def at_context(job: CostsJob, context: int) -> dict[str, Any]:
         "peak_mib": round(peak_mib(torch.device("cpu")), 1),
         "cache_bytes": kept,
     }
+
+
+def _decode(model: Decoder, text_N: Tensor, next_R: Tensor, steps: int) -> tuple[dict[str, float], int]:
+    """Return what a step behind the text costs, and the bytes kept of a row; the weights in the form for decoding go with the cache."""
+    rows = len(next_R)
+    cache = model.prefill([text_N.tolist()])[1].select(torch.zeros(rows, dtype=torch.int64))
+    kept = cache_bytes(cache.layers) // rows
+    return timed(lambda: model.step(next_R, cache), measured=steps), kept
 
 
 @torch.no_grad()

@@ -47,7 +47,7 @@ def compiles(device: torch.device) -> bool:
 
 
 def packs(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether oneDNN multiplies matrices of `dtype` and keeps them in a layout of its own: on x86, bf16 where the CPU has it."""
+    """Return whether oneDNN multiplies matrices of `dtype` and keeps them in a layout of its own: on x86, bf16 from AVX-512 on."""
     if device.type != "cpu" or platform.machine().lower() not in {"x86_64", "amd64"} or not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())

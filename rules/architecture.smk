@@ -41,7 +41,7 @@ rule measure_loss:
         code=MEASURE_LOSS.code_of("loss"),
         job=recipe("loss"),
     message:
-        "Measuring the held-out loss of arm {ARMS:{wildcards.key}}, seed {wildcards.seed}"
+        "Measuring the held-out loss of arm {ARMS:{wildcards.key}/{wildcards.seed}}, seed {wildcards.seed}"
     shell:
         MEASURE_LOSS.line
 
@@ -65,7 +65,7 @@ rule measure_costs:
         code=MEASURE_COSTS.code_of("costs"),
         job=recipe("costs"),
     message:
-        "Measuring what the model of arm {ARMS:{wildcards.key}} costs"
+        "Measuring what the model of arm {ARMS:{wildcards.key}/{wildcards.seed}} costs"
     shell:
         MEASURE_COSTS.line
 

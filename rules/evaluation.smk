@@ -40,7 +40,7 @@ rule evaluate_pretraining:
         job=recipe("evaluate/pretraining"),
         layers=layers_of,
     message:
-        "Evaluating the pretraining checkpoints of seed {wildcards.seed} on dev ({ARMS:{wildcards.key}})"
+        "Evaluating the pretraining checkpoints of seed {wildcards.seed} on dev ({ARMS:{wildcards.key}/{wildcards.seed}})"
     shell:
         EVALUATE.line
 
@@ -71,7 +71,7 @@ rule evaluate_before:
         job=recipe("evaluate/before"),
         layers=layers_of,
     message:
-        "Evaluating the start of RL, seed {wildcards.seed} ({ARMS:{wildcards.key}})"
+        "Evaluating the start of RL, seed {wildcards.seed} ({ARMS:{wildcards.key}/{wildcards.seed}})"
     shell:
         EVALUATE_REPORTED.line
 
@@ -102,7 +102,7 @@ use rule evaluate_pretraining as evaluate_curve with:
         job=recipe("evaluate/curve"),
         layers=layers_of,
     message:
-        "Evaluating the RL checkpoints of arm {ARMS:{wildcards.key}}, seed {wildcards.seed}, on dev"
+        "Evaluating the RL checkpoints of arm {ARMS:{wildcards.key}/{wildcards.seed}}, seed {wildcards.seed}, on dev"
 
 
 use rule evaluate_before as evaluate_after with:
@@ -132,4 +132,4 @@ use rule evaluate_before as evaluate_after with:
         job=recipe("evaluate/after"),
         layers=layers_of,
     message:
-        "Evaluating the last RL checkpoint of arm {ARMS:{wildcards.key}}, seed {wildcards.seed}"
+        "Evaluating the last RL checkpoint of arm {ARMS:{wildcards.key}/{wildcards.seed}}, seed {wildcards.seed}"

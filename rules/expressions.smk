@@ -34,7 +34,7 @@ rule train_expressions:
         job=recipe("expressions"),
         folder=folder_of,
     message:
-        "Training on expressions, arm {ARMS:{wildcards.key}}, seed {wildcards.seed}"
+        "Training on expressions, arm {ARMS:{wildcards.key}/{wildcards.seed}}, seed {wildcards.seed}"
     shell:
         TRAIN_EXPRESSIONS.line
 

@@ -40,7 +40,7 @@ rule pretrain_seed:
         folder=folder_of,
         state=state_of("pretrain"),
     message:
-        "Pretraining seed {wildcards.seed} ({ARMS:{wildcards.key}})"
+        "Pretraining seed {wildcards.seed} ({ARMS:{wildcards.key}/{wildcards.seed}})"
     shell:
         PRETRAIN.line
 
@@ -74,6 +74,6 @@ rule select_start:
         code=SELECT_START.code,
         job=recipe("select"),
     message:
-        "Selecting where RL starts, seed {wildcards.seed} ({ARMS:{wildcards.key}})"
+        "Selecting where RL starts, seed {wildcards.seed} ({ARMS:{wildcards.key}/{wildcards.seed}})"
     shell:
         SELECT_START.line

@@ -31,7 +31,7 @@ rule train_recall:
         job=recipe("recall"),
         folder=folder_of,
     message:
-        "Training on recall, arm {ARMS:{wildcards.key}}, seed {wildcards.seed}"
+        "Training on recall, arm {ARMS:{wildcards.key}/{wildcards.seed}}, seed {wildcards.seed}"
     shell:
         TRAIN_RECALL.line
 

@@ -40,6 +40,6 @@ rule train_rl:
         folder=folder_of,
         state=state_of("rl"),
     message:
-        "RL of arm {ARMS:{wildcards.key}}, seed {wildcards.seed}"
+        "RL of arm {ARMS:{wildcards.key}/{wildcards.seed}}, seed {wildcards.seed}"
     shell:
         TRAIN_RL.line

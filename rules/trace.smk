@@ -41,7 +41,7 @@ rule trace_run:
         job=recipe("trace"),
         folder=folder_of,
     message:
-        "Tracing the run of arm {ARMS:{wildcards.key}}, seed {wildcards.seed}"
+        "Tracing the run of arm {ARMS:{wildcards.key}/{wildcards.seed}}, seed {wildcards.seed}"
     shell:
         TRACE.line
 

@@ -36,7 +36,7 @@ rule train_vision:
         start=start_of,
         folder=folder_of,
     message:
-        "Training on images, arm {ARMS:{wildcards.key}}, seed {wildcards.seed}"
+        "Training on images, arm {ARMS:{wildcards.key}/{wildcards.seed}}, seed {wildcards.seed}"
     shell:
         TRAIN_VISION.line
 

@@ -1,6 +1,7 @@
 """One small model that all tests share: it has learned enough to be right sometimes; and which tests one worker takes."""
 
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -33,10 +34,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharingSched
     return SharingScheduling(config, log)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Return how many workers `pytest -n auto` starts: one a core, and where there is a Slurm one more, which mostly waits for it."""
-    return (os.cpu_count() or 1) + (not missing())
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Add a worker to those of `pytest -n auto` where there is a Slurm, for which it mostly waits; not to a number from the environment."""
+    workers = yield
+    return workers if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else workers + (not missing())
 
 
 @pytest.fixture(scope="session")

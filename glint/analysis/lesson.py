@@ -18,6 +18,7 @@ from glint.tasks.tokenizer import encode
 
 TASK_RULE = "of each family that RL trains the first task by name, and of these the first that was solved after RL"
 UNSOLVED_RULE = "the first task by name of the first family that RL trains; after RL no family’s first task was solved"
+UNKNOWN_RULE = "the first task by name of the first family that RL trains"
 GROUP_RULE = "the first group whose rewards take the most different values"
 TURN_RULE = "the byte whose probability RL has changed the most"
 
@@ -25,7 +26,7 @@ TURN_RULE = "the byte whose probability RL has changed the most"
 def analyse(config: Config, manifest: Manifest, out: Path) -> None:
     """Write `out` (JSON): `task`, `group`, `next_bytes` and `routing`, each null where the seed lacks its file.
 
-    `solved` says whether the answer to the task after RL, which is the text read and routed, passed.
+    `solved` says whether the answer to the task after RL, which is the text read and routed, passed, null where that is not known.
     """
     study = config.rl_studies()[0]
     plan = config.studies[study]
@@ -34,19 +35,19 @@ def analyse(config: Config, manifest: Manifest, out: Path) -> None:
     examples, after, rollouts, next_bytes, routing = (
         _read(manifest.path(study, arm, seed, role)) for role in ("examples", "after", "rollouts", "trace_next_bytes", "trace_routing")
     )
-    solved = set() if after is None else solved_tasks(after, recipe.evaluation.stops[0])
     tasks = [] if examples is None else [shown_task(examples, plan.split, one, plan.tasks_per_family) for one in recipe.rl.families]
-    task = next((one for one in tasks if one["identity"] in solved), tasks[0] if tasks else None)
+    passed = set() if after is None else solved_tasks(after, recipe.evaluation.stops[0])
+    task = next((one for one in tasks if one["identity"] in passed), tasks[0] if tasks else None)
     family = recipe.rl.families[0] if task is None else task["family"]
-    passed = task is not None and task["identity"] in solved
+    solved = None if after is None or task is None else task["identity"] in passed
     lesson = {
         "study": study,
         "arm": arm,
         "seed": seed,
-        "rules": {"task": TASK_RULE if passed else UNSOLVED_RULE, "group": GROUP_RULE, "turn": TURN_RULE},
+        "rules": {"task": {True: TASK_RULE, False: UNSOLVED_RULE, None: UNKNOWN_RULE}[solved], "group": GROUP_RULE, "turn": TURN_RULE},
         "task": task,
         "group": None if rollouts is None else shown_group(rollouts, recipe.rl),
-        "solved": passed,
+        "solved": solved,
         "next_bytes": None if next_bytes is None else read_text(next_bytes, family),
         "routing": None if routing is None or task is None else routes(routing, family, task["prompt"], recipe.model.experts),
     }

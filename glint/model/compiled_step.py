@@ -11,7 +11,7 @@ from glint.model import kernels
 from glint.model.attention import LinearState, SparseCache
 from glint.model.compiled import array
 from glint.model.mechanism import Weights
-from glint.model.packed import Product, product
+from glint.model.packed import Packed
 from glint.model.rotary import Rotary
 
 
@@ -23,11 +23,11 @@ class StepLayer:
     ffn_norm: kernels.Array
     router: kernels.Array
     """[E, D], float32."""
-    qkv: Product
-    out: Product
-    up: Product
+    qkv: Packed
+    out: Packed
+    up: Packed
     """To the gates and values of every expert, [R, (E+1) 2F]."""
-    down: Product
+    down: Packed
     """From the weighted products of every expert, [R, (E+1) F], to their sum."""
 
     @classmethod
@@ -38,10 +38,10 @@ class StepLayer:
             attention_norm=array(weights["attention_norm"]),
             ffn_norm=array(weights["ffn_norm"]),
             router=array(weights["router"].float()),
-            qkv=product(weights["qkv"]),
-            out=product(weights["out"]),
-            up=product(up_EDX.transpose(1, 2).flatten(0, 1)),
-            down=product(down_EFD.flatten(0, 1).t()),
+            qkv=Packed(weights["qkv"]),
+            out=Packed(weights["out"]),
+            up=Packed(up_EDX.transpose(1, 2).flatten(0, 1)),
+            down=Packed(down_EFD.flatten(0, 1).t()),
         )
 
 

@@ -194,7 +194,10 @@ def gate_backward(grad_NF: Array, gate_value_N2F: Array, limit: Any, grad_gate_v
 
 @elementwise
 def gate_chosen(experts_RJ: Array, weights_RJ: Array, gate_value_REX: Array, out_REF: Array) -> None:
-    """Write weight * silu(gate) * value of each row's chosen experts and, at weight 1, of the shared one, the last; 0 for all others."""
+    """Write weight * silu(gate) * value of each row's chosen experts and, at weight 1, of the shared one, the last; 0 for all others.
+
+    In the product that follows, a weight that is not finite still reaches every row, as 0 times infinity is NaN.
+    """
     shared, hidden = out_REF.shape[1] - 1, out_REF.shape[2]
     for r in range(out_REF.shape[0]):
         for e in range(shared):

@@ -1,7 +1,5 @@
 """Matrices that few rows are multiplied by again and again, kept as oneDNN reads them: `torch.mm` brings them there at every product."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -9,15 +7,22 @@ from glint.device import packs
 
 ROWS = 16
 """For about so many rows the layout is chosen; others are multiplied as well."""
-Product = Callable[[Tensor], Tensor]
 
 
-def product(matrix_NK: Tensor) -> Product:
-    """Return what multiplies rows [R, K] by the transposed matrix, to [R, N]; later changes of the matrix may not reach it."""
-    matrix_NK = matrix_NK.detach()
-    if not packs(matrix_NK.device, matrix_NK.dtype):
-        matrix_KN = matrix_NK.t().contiguous()
-        return lambda x_RK: x_RK @ matrix_KN
-    packed = torch.ops.mkldnn._reorder_linear_weight(matrix_NK.contiguous(), ROWS)
-    multiply = torch.ops.mkldnn._linear_pointwise.default
-    return lambda x_RK: multiply(x_RK, packed, None, "none", [], "")
+class Packed:
+    """What multiplies rows by a transposed matrix; later changes of the matrix may not reach it."""
+
+    def __init__(self, matrix_NK: Tensor) -> None:
+        matrix_NK = matrix_NK.detach()
+        self.onednn = packs(matrix_NK.device, matrix_NK.dtype)
+        if self.onednn:
+            self.matrix = torch.ops.mkldnn._reorder_linear_weight(matrix_NK.contiguous(), ROWS)
+        else:
+            self.matrix = matrix_NK.t().contiguous()
+
+    def __call__(self, x_RK: Tensor) -> Tensor:
+        """Return the product [R, N] in the dtype of both."""
+        if self.onednn:
+            product_RN: Tensor = torch.ops.mkldnn._linear_pointwise.default(x_RK, self.matrix, None, "none", [], "")
+            return product_RN
+        return x_RK @ self.matrix

@@ -8,7 +8,7 @@ import pytest
 
 from glint.config.load import load
 from glint.config.model import OPTIONAL_MODULES
-from pipeline.plan import ROLES, Id, Plan
+from pipeline.plan import ROLES, Arms, Id, Plan
 from tests import studies
 
 BASE: dict[str, Any] = {
@@ -268,6 +268,21 @@ def test_its_manifest_names_what_training_wrote_and_its_own_results():
     trained = {"examples", "pretrain_metrics", "pretrain_receipt", "pretrain_dev", "pretrain_dev_receipt", "loss", "loss_receipt"}
     assert {entry["role"] for entry in entries if entry["seed"] == 42} == trained
     assert {entry["role"] for entry in entries if entry["seed"] == 7} == {*trained, "costs", "costs_receipt"}
+
+
+def test_a_message_names_the_arms_of_a_job_and_none_of_another_seed():
+    main = BASE["studies"]["main"]
+    other = {"question": "Again?", "arms": {"again": {}}, "seeds": [7, 8]}
+    of = Plan(load(BASE | {"recipes": {"main": {}}, "studies": {"main": main, "other": other}}))
+    arms = Arms(of.runs)
+    named = {(job.id.seed, f"{arms:{job.id.key}/{job.id.seed}}") for job in of.stage("rl")}
+    assert named == {
+        (42, "published of main"),
+        (42, "shuffled of main"),
+        (7, "published of main and 1 more"),
+        (7, "shuffled of main"),
+        (8, "again of other"),
+    }
 
 
 def test_a_job_the_config_does_not_ask_for_is_a_key_error():

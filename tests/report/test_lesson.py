@@ -109,6 +109,15 @@ def test_the_task_is_of_the_first_trained_family_whose_shown_task_was_solved(ana
     assert ("was solved after RL" in lesson["rules"]["task"]) == bool(solved)
 
 
+def test_without_answers_nothing_is_said_about_them(analysed, tmp_path):
+    entries = traces.write(tmp_path, analysed / "results/manifest.json")
+    entries = [entry | {"path": None} if entry["role"] == "after" else entry for entry in entries]
+    analyse(synthetic.config(), Manifest([Entry(**entry) for entry in entries]), tmp_path / "lesson.json")
+    lesson = json.loads((tmp_path / "lesson.json").read_text())
+    assert (lesson["task"]["family"], lesson["solved"]) == ("increment", None)
+    assert "solved" not in lesson["rules"]["task"]
+
+
 def test_what_a_seed_lacks_is_null(analysed, tmp_path):
     entries = [entry | {"path": None} for entry in traces.write(tmp_path, analysed / "results/manifest.json")]
     analyse(synthetic.config(), Manifest([Entry(**entry) for entry in entries]), tmp_path / "lesson.json")

@@ -68,16 +68,16 @@ class Run:
 
 
 class Arms:
-    """Names in a message the arms that a job is for: Snakemake formats `{ARMS:{wildcards.key}}`, and calls no function there."""
+    """Names the arms that a job is for in a message, where Snakemake calls no function: `{ARMS:{wildcards.key}/{wildcards.seed}}`."""
 
     def __init__(self, runs: list[Run]):
         self._names: dict[str, dict[str, None]] = {}
         for run in runs:
             for id_ in run.stages.values():
-                self._names.setdefault(id_.key, {})[f"{run.arm} of {run.study}"] = None
+                self._names.setdefault(f"{id_.key}/{id_.seed}", {})[f"{run.arm} of {run.study}"] = None
 
-    def __format__(self, key: str) -> str:
-        first, *others = self._names[key]
+    def __format__(self, job: str) -> str:
+        first, *others = self._names[job]
         return f"{first} and {len(others)} more" if others else first
 
 
