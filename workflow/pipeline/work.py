@@ -15,9 +15,9 @@ MICROSECOND = 1e-6
 MB = 2**20
 PRODUCTS = {"bf16": 4.5e11, "fp32": 1.2e11}
 """Operations a second of the matrix products in a pass over many tokens."""
-NARROW_PRODUCTS = {"bf16": 1.2e11, "fp32": 5.5e10}
-"""Operations a second when few rows are decoded."""
-WEIGHT_SECONDS = {"bf16": 0.3e-9, "fp32": 0.6e-9}
+NARROW_PRODUCTS = {"compiled": {"bf16": 6e11, "fp32": 2.8e11}, "loop": {"bf16": 1.6e11, "fp32": 1.2e11}}
+"""Operations a second when few rows are decoded, in the hybrid's compiled step and in the loop of all other models."""
+WEIGHT_SECONDS = {"compiled": {"bf16": 0.06e-9, "fp32": 0.11e-9}, "loop": {"bf16": 0.22e-9, "fp32": 0.27e-9}}
 """Seconds a parameter that a decoding step reads."""
 TRAINED_SECONDS = 5e-9
 """Seconds a trained parameter and optimiser step: gradient, clipping, AdamW."""
@@ -31,8 +31,8 @@ STREAM = {"mixed": 0.0055, "mhc": 0.020, "single": 0.0}
 """Microseconds a token, layer, stream and unit of the width."""
 FEED_FORWARD = {"softmax": (0.5, 0.015), "sigmoid": (1.0, 0.025), "dense": (0.0, 0.0)}
 """As `ATTENTION`: finding the experts of a token, and gathering the tokens of an expert."""
-STEP_SECONDS = {"compiled": 0.35e-3, "layer": 0.65e-3, "moe": 0.45e-3, "mixed": 0.1e-3, "mhc": 0.25e-3, "kda": 0.2e-3, "indexed": 0.2e-3}
-"""Seconds of a decoding step a layer, however few rows there are: of the hybrid's compiled loop, of any other layer, and what it adds."""
+STEP_SECONDS = {"compiled": 0.1e-3, "layer": 0.55e-3, "moe": 0.33e-3, "mixed": 0.07e-3, "mhc": 0.18e-3, "kda": 0.15e-3, "indexed": 0.15e-3}
+"""Seconds of a decoding step a layer, however few rows there are: of the compiled step, of any other layer, and what it adds."""
 KEPT_BYTES = {"single": 85, "mixed": 115, "mhc": 177}
 """Bytes that the gradient needs of a token and layer in bf16, for each unit of the width; in fp32 twice as many."""
 HIDDEN_BYTES = 6
@@ -47,6 +47,10 @@ class Size(NamedTuple):
     parameters: int
     active: int
     """Parameters in matrices that a token is multiplied with, the output head among them."""
+    decoding: str
+    """How steps are decoded: `compiled` or `loop`."""
+    decoded: int
+    """Parameters that a decoding step counts: in a compiled one all in matrices, as it passes a token through every expert."""
     layers: int
     token_seconds: float
     """Seconds a token of training beside the products."""
@@ -65,9 +69,13 @@ def size_of(model: ModelRecipe) -> Size:
     """Return the size of `model`."""
     embedding = model.vocabulary * model.width
     matrices = [_layer_parameters(model, layer) for layer in range(model.layers)]
+    every, active = (sum(column) + embedding for column in zip(*matrices, strict=True))
+    compiled = all(_compiled(model, layer) for layer in range(model.layers))
     return Size(
-        parameters=sum(every for every, _ in matrices) + embedding * (1 if model.tied else 2),
-        active=sum(used for _, used in matrices) + embedding,
+        parameters=every + embedding * (0 if model.tied else 1),
+        active=active,
+        decoding="compiled" if compiled else "loop",
+        decoded=every if compiled else active,
         layers=model.layers,
         token_seconds=sum(_token_microseconds(model, layer) for layer in range(model.layers)) * MICROSECOND,
         step_seconds=sum(_step_seconds(model, layer) for layer in range(model.layers)),
@@ -94,8 +102,8 @@ def training_seconds(size: Size, tokens: float, precision: str, trained: float =
 
 def decoding_seconds(size: Size, steps: float, tokens: float, precision: str) -> float:
     """Return the seconds of `steps` decoding steps that read `tokens` in all their rows."""
-    a_step = size.step_seconds + WEIGHT_SECONDS[precision] * size.active
-    a_token = 2 * size.active / NARROW_PRODUCTS[precision] + size.token_seconds
+    a_step = size.step_seconds + WEIGHT_SECONDS[size.decoding][precision] * size.decoded
+    a_token = 2 * size.decoded / NARROW_PRODUCTS[size.decoding][precision] + size.token_seconds / 3
     return steps * a_step + tokens * a_token
 
 
@@ -106,7 +114,7 @@ def training_mb(size: Size, tokens: float, length: int, precision: str, trained:
 
 
 def decoding_mb(size: Size, rows: float) -> float:
-    """Return the memory of weights in two dtypes, and of the caches of `rows`, some of them copied when rows end."""
+    """Return the memory of weights in two dtypes or forms, and of the caches of `rows`, some of them copied when rows end."""
     return (size.parameters * 8 + 1.4 * size.cache_bytes * rows) / MB
 
 
@@ -134,9 +142,13 @@ def _token_microseconds(model: ModelRecipe, layer: int) -> float:
     return constant + model.width * (by_width + STREAM[model.residual] * model.streams)
 
 
-def _step_seconds(model: ModelRecipe, layer: int) -> float:
+def _compiled(model: ModelRecipe, layer: int) -> bool:
     words = (model.linear, model.sparse, model.residual, model.feed_forward(layer))
-    if words == ("elu", "strided", "mixed", "softmax") and model.gate_limit is None:
+    return words == ("elu", "strided", "mixed", "softmax") and model.gate_limit is None
+
+
+def _step_seconds(model: ModelRecipe, layer: int) -> float:
+    if _compiled(model, layer):
         return STEP_SECONDS["compiled"]
     moe = "dense" if model.feed_forward(layer) == "dense" else "moe"
     return STEP_SECONDS["layer"] + sum(STEP_SECONDS.get(word, 0.0) for word in (model.attention(layer), model.residual, moe))
