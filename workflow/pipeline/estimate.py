@@ -104,12 +104,8 @@ class Work:
         return models + decoding + self.programs * rates.program + self.starts * rates.start + self.python * small
 
 
-REFERENCE = Rates(step=1.04, small_step=0.040, decode=0.62, program=0.003, start=3.0)
-"""The reference machine: two cores of an Intel Xeon (Sapphire Rapids, AMX) with two jobs side by side, one thread each.
-
-From the metrics and receipts of the published run there: the median step of pretraining and of the mini model; groups of RL without their
-update, at the bench's 16 x 48 tokens; `python -m glint.bench --only verify`; a job's time less that of its receipt.
-"""
+REFERENCE = Rates(step=0.895, small_step=0.0414, decode=0.243, program=0.00142, start=1.33)
+"""The reference machine: two cores of an AMD EPYC (AVX512-BF16) with two jobs side by side, one thread each, as `plan` measured it."""
 
 
 def bench_decoding(precision: str) -> float:
