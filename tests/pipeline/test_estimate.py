@@ -8,7 +8,7 @@ from glint.config.model import PRESETS, ModelRecipe
 from glint.model.decoder import Decoder, count_parameters, has_compiled_step
 from pipeline.estimate import REFERENCE, STAGES, estimate
 from pipeline.plan import Plan
-from pipeline.work import decoding_seconds, size_of, training_seconds
+from pipeline.work import decoding_seconds, size_of
 from tests.pipeline.checkout import ROOT
 
 CONFIGS = [path for path in sorted((ROOT / "config").glob("*.yaml")) if path.name != "claims.yaml"]
@@ -56,10 +56,9 @@ def test_more_work_costs_more(stage, less, more):
 
 def test_training_costs_by_the_step():
     job = plan().stage("pretrain")[0]
-    step = training_seconds(size_of(job.slice.model), 32 * 108, "bf16")
     longer = job.slice.model_copy(update={"steps": job.slice.steps + 100})
     added = estimate(type(job)(job.id, longer, job.sources, job.upstream)).cpu_seconds - estimate(job).cpu_seconds
-    assert added == pytest.approx(100 * step, rel=0.05)
+    assert added == pytest.approx(100 * REFERENCE.step, rel=0.05)
 
 
 def test_a_rate_counts_where_its_work_is_done():
