@@ -97,11 +97,11 @@ def test_an_effect_that_no_share_can_have_is_neither_promised_nor_listed(tmp_pat
 
 
 def test_a_number_of_seeds_beyond_all_reach_is_said_in_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    main([str(PUBLISHED), "--effect", "0.2"])
+    main([str(PUBLISHED), "--effect", "0.3"])
     text = capsys.readouterr().out
     assert re.search(r"a power of 80%: [\d,]+ seeds; [\d,]+ to over 100,000 by the interval of the deviation\.\n", text)
     assert "5 seeds in hand are too few to say more: that interval has no upper end below 100,000.\n" in text
-    assert text.endswith("Effects are in points of 100: a share of 0.2 would be --effect 20.\n")
+    assert text.endswith("Effects are in points of 100: a share of 0.3 would be --effect 30.\n")
     main([str(PUBLISHED), "--effect", "0.001"])
     assert "a power of 80%: over 100,000 seeds; over 100,000 by the interval of the deviation.\n" in capsys.readouterr().out
 

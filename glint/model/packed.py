@@ -20,6 +20,10 @@ class Packed:
         else:
             self.matrix = matrix_NK.t().contiguous()
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "Packed":
+        """Return itself: nothing writes into it, and oneDNN's layout cannot be copied."""
+        return self
+
     def __call__(self, x_RK: Tensor) -> Tensor:
         """Return the product [R, N] in the dtype of both."""
         if self.onednn:
