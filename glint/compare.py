@@ -176,6 +176,8 @@ def _result_lines(rows: list[Compared], everything: bool) -> list[str]:
         heading, before = _heading(row), heading
         lines += [_line(row)] if heading == before else [heading, _line(row)]
     marked, tested = sum(row.excludes_zero for row in rows), sum(row.difference.high - row.difference.low > NO_WIDTH for row in rows)
+    if not tested:
+        return [*lines, "", "No difference has an interval with a width: the rows of both runs are equal, or rest on one seed."]
     return [
         *lines,
         "",

@@ -6,6 +6,7 @@ it), seed by seed, and the base arm of an rl study against itself before RL. Pow
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,14 @@ def differences(folder: Path, study: str | None, arm: str | None, metric: str | 
     own = own[(own["metric"] == metric) & (own["scope"] == first["scope"]) & (own["stop"] == own["stop"].iloc[0])]
     arms = own["arm"].unique().tolist()
     if arm is not None:
-        _known("arm", arm, arms)
+        _known("arm", arm, arms, elsewhere=values.loc[values["arm"] == arm, "study"].unique().tolist())
     return _of_rl(own, arms[0], arm or arms[0]) if table == "seeds" else _of_contrast(own, read(folder, CONTRASTS[table]), arm)
 
 
-def _known(what: str, word: str, known: list[str]) -> str:
+def _known(what: str, word: str, known: list[str], elsewhere: Sequence[str] = ()) -> str:
     if word not in known:
-        raise ValueError(unknown(what, word, known))
+        hint = f"; it is one of study {elsewhere[0]} (--study {elsewhere[0]})" if elsewhere else ""
+        raise ValueError(unknown(what, word, known) + hint)
     return word
 
 

@@ -172,7 +172,7 @@ SHARED = "/data/glint-shared"
 """A folder that is not on the machine of the tests."""
 PROFILE = r"--workflow-profile (\S+)"
 RULES: dict[str, Callable[[str, Places, pytest.MonkeyPatch], None]] = {
-    r"make [a-z]+": plan_make,
+    r"make [a-z]+( TORCH_INDEX=\S+)?": plan_make,
     r"snakemake .*(--list-rules|--rulegraph).*": run_snakemake,
     r"(\w+=\S+ )?snakemake\b.*": plan_snakemake,
     r"python -m glint\.\w+\b.*": run_door,

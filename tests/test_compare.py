@@ -57,11 +57,13 @@ def test_runs_with_seeds_of_their_own_are_compared_between_their_means(tmp_path:
     assert not row.excludes_zero
 
 
-def test_equal_differences_of_few_seeds_and_single_seeds_decide_nothing(tmp_path: Path) -> None:
+def test_equal_differences_of_few_seeds_and_single_seeds_decide_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other, single = (
         write_run(tmp_path / name, after) for name, after in (("a", {1: 40, 2: 50}), ("b", {1: 45, 2: 55}), ("c", {8: 90}))
     )
     assert not after_rl(one, other).excludes_zero
+    main([one, other])
+    assert "No difference has an interval with a width" in capsys.readouterr().out
     assert not after_rl(one, single).excludes_zero
 
 

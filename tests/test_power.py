@@ -106,6 +106,11 @@ def test_a_number_of_seeds_beyond_all_reach_is_said_in_whole_sentences(capsys: p
     assert "a power of 80%: over 100,000 seeds; over 100,000 by the interval of the deviation.\n" in capsys.readouterr().out
 
 
+def test_an_arm_of_another_study_is_found_for_who_asks() -> None:
+    with pytest.raises(SystemExit, match=r"arm group_4 is unknown; .*; it is one of study screen \(--study screen\)"):
+        main([str(PUBLISHED), "--arm", "group_4"])
+
+
 def test_ten_seeds_of_a_steady_difference_are_not_called_too_few(capsys: pytest.CaptureFixture[str]) -> None:
     main([str(PUBLISHED), "--study", "expressions", "--effect", "3"])
     assert "too few" not in capsys.readouterr().out

@@ -13,7 +13,7 @@ from glint.report import architecture, contrasts, costs, honesty, recall, starts
 from glint.report import tables as views
 from glint.report.figures import NAMES
 from glint.report.results import HEADLINE, Results
-from glint.report.rivals import Solved, against_base, others
+from glint.report.rivals import Solved, against_base, lead, others
 
 
 def render(config: Config, tables: Path, claims: Path, figures: Path, out: Path) -> None:
@@ -51,7 +51,7 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "targets": plan.analysis.families or recipe.rl.families,
         "metric": wording.metric_name(metric),
         "headline": {phase: results.estimate("targets", metric, phase) for phase in ("before", "after", "gain")},
-        "rivals": _lead(config, results),
+        "rivals": lead(config, results),
         "control": results.estimate("targets", metric, "gain", arm=plan.analysis.control) if plan.analysis.control else None,
         "published": published.get("gain"),
         "verdicts": results.claims["verdict"].value_counts().to_dict(),
@@ -72,22 +72,6 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
             for row in results.read(name).query("status == 'missing'")[["study", "arm", "seed"]].to_dict("records")
         ],
     }
-
-
-def _lead(config: Config, results: Results) -> list[dict[str, Any]]:
-    """Return the arms of the front study beside base and control: what each is, and its gain over that of the base."""
-    plan = config.studies[results.study]
-    models = {arm: resolve(config, results.study, arm).model for arm in plan.arms}
-    return [
-        {
-            "arm": arm,
-            "is": views.change(config, results.study, arm) if model == models[plan.base] else wording.mechanisms(model, models[plan.base]),
-            **{
-                phase: results.estimate("targets", plan.analysis.outcome, phase, arm=arm) for phase in ("before", "after", "gain_over_base")
-            },
-        }
-        for arm, model in ((arm, models[arm]) for arm in plan.in_order() if "gain_over_base" in plan.rivals(arm))
-    ]
 
 
 def _several(arms: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from glint.config.tree import Config, resolve
 from glint.files import write_text
 from glint.report import mechanisms, wording
 from glint.report.results import HEADLINE, Results
-from glint.report.rivals import others
+from glint.report.rivals import lead, others
 from glint.tasks.tokenizer import BOS, CONTROL_IDS, EOS, PAD, SEP, encode
 
 SCRIPTS = {"reveal_css": "reveal.css", "reveal_js": "reveal.js", "notes_js": "plugin/notes.js"}
@@ -101,6 +101,7 @@ def _content(config: Config, results: Results) -> dict[str, Any]:
         "lesson": lesson,
         "example": results.read_json("example"),
         "others": others(results),
+        "rivals": lead(config, results),
         "sparse_every": SPARSE_EVERY,
         "limits": {"samples": MOST_SAMPLES, "bytes": MOST_BYTES, "layers": MOST_LAYERS, "seeds": MOST_SEEDS},
         "tokens": {"offset": CONTROL_IDS, "control": CONTROL, "typed": TYPED},

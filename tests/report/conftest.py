@@ -38,3 +38,14 @@ def reported(analysed, tmp_path_factory):
     draw(analysed / "report", folder / "claims.csv", folder / "figures")
     render(synthetic.config(), analysed / "report", folder / "claims.csv", folder / "figures", folder / "report.html")
     return folder
+
+
+@pytest.fixture(scope="session")
+def reveal(tmp_path_factory):
+    """Return a folder with the names of reveal.js and code that would end a script element."""
+    folder = tmp_path_factory.mktemp("reveal.js")
+    (folder / "dist/plugin").mkdir(parents=True)
+    (folder / "dist/reveal.css").write_text(".reveal { margin: 0 }")
+    (folder / "dist/reveal.js").write_text("const Reveal = '</script>'")
+    (folder / "dist/plugin/notes.js").write_text("const RevealNotes = '<!-- <script>'")
+    return folder

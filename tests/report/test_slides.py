@@ -26,17 +26,6 @@ HOSTILE = "</script><script>alert('x')</script><!-- "
 
 
 @pytest.fixture(scope="session")
-def reveal(tmp_path_factory):
-    """Return a folder with the names of reveal.js and code that would end a script element."""
-    folder = tmp_path_factory.mktemp("reveal.js")
-    (folder / "dist/plugin").mkdir(parents=True)
-    (folder / "dist/reveal.css").write_text(".reveal { margin: 0 }")
-    (folder / "dist/reveal.js").write_text("const Reveal = '</script>'")
-    (folder / "dist/plugin/notes.js").write_text("const RevealNotes = '<!-- <script>'")
-    return folder
-
-
-@pytest.fixture(scope="session")
 def taught(analysed, reported, tmp_path_factory):
     """Return a folder of the tables of the synthetic run, with a lesson whose model-written texts are hostile."""
     folder = tmp_path_factory.mktemp("taught") / "tables"

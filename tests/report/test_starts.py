@@ -7,9 +7,11 @@ import shutil
 import pandas as pd
 import pytest
 
+from glint.report import slides
 from glint.report.findings import ABOVE, find
 from glint.report.page import render
 from glint.report.results import Results
+from glint.report.rivals import verdict
 from glint.report.starts import Above, above, selection, sharing
 from glint.report.wording import interval, points
 from tests.report import synthetic
@@ -85,10 +87,49 @@ def test_the_lead_answers_for_every_arm_and_says_which_cannot_be_compared(config
     assert "Kimi delta attention" in lead["other"]
     assert "above the band" not in lead["clipped"]
     assert "rl.lr: 0.001" in lead["clipped"]
+    assert "<strong>less than published</strong>" in lead["clipped"]
+    assert "less than" not in lead["other"]
     high = len(SEEDS) - 1
     (note,) = re.findall(r'<p id="above-other">(.*?)</p>', page)
     assert f"in {high} of {len(SEEDS)} training seeds: with 75.0\u202f% of the dev tasks solved" in note
     assert f"RL made {3 * high} of {90 * high} possible updates there" in note
+
+
+def test_slides_set_every_arm_against_the_base(config, tables, reported, reveal, tmp_path):
+    shutil.copytree(reported / "figures", tables / "figures")
+    (tables / "lesson.json").write_text(
+        json.dumps(dict.fromkeys(("study", "arm", "seed", "rules", "task", "group", "next_bytes", "routing")))
+    )
+    slides.render(config, tables, reported / "claims.csv", tables / "figures", reveal, tmp_path / "slides.html")
+    (arms,) = re.findall(r'<section id="arms">(.*?)</section>', (tmp_path / "slides.html").read_text(), re.DOTALL)
+    verdicts = dict(re.findall(r"<code>(\w+)</code></th>.*?<td class=\"words\">(.*?)</td></tr>", arms))
+    assert verdicts == {"other": "begins above the band: not comparable", "clipped": "less than published"}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"n_seeds": 1, "low": 0.1, "high": 0.2}, "one seed decides nothing"),
+        ({"n_seeds": 3, "low": 0.0, "high": 0.2}, "undecided, the interval holds zero"),
+        ({"n_seeds": 3, "low": 0.1, "high": 0.2}, "more than published"),
+        ({"n_seeds": 3, "low": -0.2, "high": -0.1}, "less than published"),
+    ],
+)
+def test_a_verdict_is_what_the_interval_says(config, row, words):
+    assert verdict(config.studies["main"], pd.Series(row)) == words
+
+
+def test_a_control_that_gains_as_much_is_called_what_it_is(config, tables, reported, tmp_path):
+    def text():
+        render(config, tables, reported / "claims.csv", reported / "figures", tmp_path / "page.html")
+        return (tmp_path / "page.html").read_text()
+
+    said = "The control gained as much or more, so this run shows no effect of the rewards."
+    assert said not in text()
+    table = pd.read_csv(tables / "estimates.csv")
+    table.loc[(table["arm"] == "shuffled") & (table["phase"] == "gain"), ["estimate", "low", "high"]] = 0.95, 0.9, 1.0
+    table.to_csv(tables / "estimates.csv", index=False)
+    assert said in text()
 
 
 def test_a_verdict_that_is_passed_on_says_so_too(config, tables, reported):

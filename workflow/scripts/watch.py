@@ -26,7 +26,7 @@ def main() -> None:
         parser.error(f"--every {given.every:g} must be seconds above 0")
     run = given.run or newest_run(Path("results"))
     if run is None:
-        sys.exit("error: there is no run in results/; start one, or name the directory's run")
+        sys.exit("error: there is no run in results/; one that has just begun shows itself after half a minute")
     with contextlib.suppress(KeyboardInterrupt), ending_with_its_reader():
         while True:
             try:
