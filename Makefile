@@ -49,7 +49,8 @@ $(STAMP): requirements.lock
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with venv was found; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python"; exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $$(grep '^torch==' requirements.lock)
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $$(grep '^torch==' requirements.lock)$(if $(TORCH_INDEX), || \
+	  { echo "PyTorch could not be installed from TORCH_INDEX=$(TORCH_INDEX); try again without it"; exit 1; })
 	$(PIP) --requirement requirements.lock
 	touch $@
 

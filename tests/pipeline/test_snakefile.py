@@ -190,6 +190,12 @@ def test_tensorboard_logs_are_made_on_demand_alone(copy):
     assert copy.planned() == {}
 
 
+def test_a_plan_of_a_finished_run_says_what_is_to_do_and_no_results(copy):
+    text = copy.snakemake("--cores", "1", "plan_reference")
+    assert "CPU hours; " in text
+    assert "Report: " not in text
+
+
 def test_the_slides_work_a_real_advantage_out(finished):
     reports = finished.path / "reports/tiny"
     group = json.loads((reports / "lesson.json").read_text())["group"]
