@@ -1,4 +1,7 @@
-"""Matrices that few rows are multiplied by again and again, kept as oneDNN reads them: `torch.mm` brings them there at every product."""
+"""Matrices that few rows are multiplied by again and again, kept as oneDNN reads them: `torch.mm` brings them there at every product.
+
+Axes: R rows, K inputs, N outputs.
+"""
 
 import torch
 from torch import Tensor
