@@ -171,10 +171,8 @@ def _result_lines(rows: list[Compared], everything: bool) -> list[str]:
         *([UNBOUNDED] if any(map(_passes_the_ends, rows)) else []),
         "A and B rest on all seeds of their run, a difference that is paired by seed on those that both have:",
     ]
-    heading = ""
-    for row in rows:
-        heading, before = _heading(row), heading
-        lines += [_line(row)] if heading == before else [heading, _line(row)]
+    for heading in dict.fromkeys(map(_heading, rows)):
+        lines += [heading, *(_line(row) for row in rows if _heading(row) == heading)]
     marked, tested = sum(row.excludes_zero for row in rows), sum(row.difference.high - row.difference.low > NO_WIDTH for row in rows)
     if not tested:
         return [*lines, "", "No difference has an interval with a width: the rows of both runs are equal, or rest on one seed."]

@@ -63,7 +63,9 @@ def test_equal_differences_of_few_seeds_and_single_seeds_decide_nothing(tmp_path
     )
     assert not after_rl(one, other).excludes_zero
     main([one, other])
-    assert "No difference has an interval with a width" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "No difference has an interval with a width" in text
+    assert text.count("study main, arm base") == 1  # before, after and gain stand under one heading
     assert not after_rl(one, single).excludes_zero
 
 
