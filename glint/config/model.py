@@ -98,6 +98,12 @@ class ModelRecipe(Strict):
         """Return which feed-forward `layer` (from 0) has: dense, or of experts a value of `router`."""
         return "dense" if self.ffn == "dense" or layer < self.dense_layers else self.router
 
+    @property
+    def has_compiled_step(self) -> bool:
+        """Whether decoding on a CPU has a compiled step: it knows the mechanisms of the `hybrid`."""
+        made_of = {kind(layer) for layer in range(self.layers) for kind in (self.attention, self.feed_forward)}
+        return made_of <= {"elu", "strided", "softmax"} and self.residual == "mixed" and self.gate_limit is None
+
     def unused_modules(self) -> frozenset[str]:
         """Return the modules of mechanisms that this model is not made of."""
         unused = {module for (key, value), module in OPTIONAL_MODULES.items() if getattr(self, key) != value}

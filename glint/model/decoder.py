@@ -38,12 +38,6 @@ FEED_FORWARD: dict[str, Callable[[ModelRecipe], FeedForward]] = {"softmax": Mixt
 RESIDUAL: dict[str, Callable[[ModelRecipe], Residual]] = {"mixed": MixedStreams, "mhc": HyperStreams, "single": SingleStream}
 
 
-def has_compiled_step(recipe: ModelRecipe) -> bool:
-    """Return whether `CompiledStep` decodes this model on a CPU: it knows the mechanisms of the `hybrid`."""
-    made_of = {kind(layer) for layer in range(recipe.layers) for kind in (recipe.attention, recipe.feed_forward)}
-    return made_of <= {"elu", "strided", "softmax"} and recipe.residual == "mixed" and recipe.gate_limit is None
-
-
 class Block(nn.Module):
     """Parameters of one layer: those of its mechanisms, under their names, and two norms."""
 
@@ -189,7 +183,7 @@ class Decoder(nn.Module):
     def _decoding_weights(self) -> DecodingWeights:
         layers: list[Weights] = []
         compiled: list[StepLayer] = []
-        if compiles(self.embedding.device) and has_compiled_step(self.recipe):
+        if compiles(self.embedding.device) and self.recipe.has_compiled_step:
             compiled = [self._step_layer(index, own) for index, own in enumerate(self.weights())]
         else:
             layers = [block.decoding(own) for (_, block), own in zip(self.layers(), self.weights(), strict=True)]

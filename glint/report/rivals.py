@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from glint.config.study import Study
 from glint.config.tree import Config, resolve
-from glint.report import marks, starts
+from glint.report import marks
+from glint.report.findings import find
 from glint.report.results import Results
 from glint.report.svg import FIRST, INK, PUBLISHED, drawing, to_svg
 from glint.report.tables import Table, change
@@ -53,29 +53,18 @@ class Solved:
         return float(self.rows["p_holm"].min())
 
 
-def verdict(plan: Study, row: "pd.Series[Any]") -> str:
-    """Return what the interval of an arm's gain over the base's says, in words."""
-    if row["n_seeds"] == 1:
-        return "one seed decides nothing"
-    if row["low"] <= 0 <= row["high"]:
-        return "undecided, the interval holds zero"
-    return f"{'more' if row['low'] > 0 else 'less'} than {plan.base}"
-
-
 def lead(config: Config, results: Results) -> list[dict[str, Any]]:
-    """Return the arms of the front study beside base and control: what each is, its gain over that of the base, and the verdict.
-
-    Arms that begin above the band get no verdict (None).
-    """
-    plan, above = config.studies[results.study], starts.above(config, results, results.study)
+    """Return the arms of the front study beside base and control: what each is, its gain over that of the base, and the verdict."""
+    plan, found = config.studies[results.study], find(config, results, results.study)
     models = {arm: resolve(config, results.study, arm).model for arm in plan.arms}
     rows = []
-    for arm in (arm for arm in plan.in_order() if "gain_over_base" in plan.rivals(arm)):
-        phases = ("before", "after", "gain_over_base")
-        estimates = {phase: results.estimate("targets", plan.analysis.outcome, phase, arm=arm) for phase in phases}
+    for one in (one for one in found.comparisons if "gain_over_base" in plan.rivals(one.label)):
+        arm, phases = one.label, ("before", "after", "gain_over_base")
         same = models[arm] == models[plan.base]
         is_ = change(config, results.study, arm) if same else mechanisms(models[arm], models[plan.base])
-        rows.append({"arm": arm, "is": is_, "verdict": None if arm in above else verdict(plan, estimates["gain_over_base"]), **estimates})
+        said = one.verdict or ("one seed decides nothing" if one.seeds == 1 else "undecided")
+        estimates = {phase: results.estimate("targets", plan.analysis.outcome, phase, arm=arm) for phase in phases}
+        rows.append({"arm": arm, "is": is_, "verdict": said, **estimates})
     return rows
 
 

@@ -5,7 +5,7 @@ import yaml
 
 from glint.config.load import load
 from glint.config.model import PRESETS, ModelRecipe
-from glint.model.decoder import Decoder, count_parameters, has_compiled_step
+from glint.model.decoder import Decoder, count_parameters
 from pipeline.estimate import REFERENCE, STAGES, estimate
 from pipeline.plan import Plan
 from pipeline.work import decoding_seconds, size_of
@@ -81,23 +81,6 @@ def test_sizes_are_those_of_the_model(model):
     decoder = Decoder(model)
     assert size_of(model).parameters == pytest.approx(count_parameters(decoder), rel=0.01)
     assert size_of(model).active == pytest.approx(count_parameters(decoder, active=True), rel=0.03)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"layers": 2},
-        {"linear": "none", "sparse": "dense"},
-        {"residual": "single"},
-        {"ffn": "dense"},
-        {"gate_limit": 7.0},
-        {"linear": "kda"},
-    ],
-)
-def test_it_knows_which_models_decode_by_the_compiled_step(change):
-    model = ModelRecipe.model_validate(change)
-    assert (size_of(model).decoding == "compiled") == has_compiled_step(model)
 
 
 def test_a_compiled_step_reads_every_expert():

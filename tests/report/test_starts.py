@@ -11,7 +11,7 @@ from glint.report import slides
 from glint.report.findings import ABOVE, find
 from glint.report.page import render
 from glint.report.results import Results
-from glint.report.rivals import verdict
+from glint.report.rivals import lead
 from glint.report.starts import Above, above, selection, sharing
 from glint.report.wording import interval, points
 from tests.report import synthetic
@@ -79,16 +79,16 @@ def test_the_lead_answers_for_every_arm_and_says_which_cannot_be_compared(config
     render(config, tables, reported / "claims.csv", reported / "figures", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert Outline(page).open == []
-    lead = dict(re.findall(r"<li>Arm <code>(\w+)</code> (.*?)</li>", page.partition("</header>")[0]))
-    assert set(lead) == {"other", "clipped"}
-    for text in lead.values():
+    told = dict(re.findall(r"<li>Arm <code>(\w+)</code> (.*?)</li>", page.partition("</header>")[0]))
+    assert set(told) == {"other", "clipped"}
+    for text in told.values():
         assert f"{points(-0.4)}, 95\u202f% interval {interval(-0.6, -0.1, signed=True)}" in text
-    assert '<a href="#above-other">above the band</a>' in lead["other"]
-    assert "Kimi delta attention" in lead["other"]
-    assert "above the band" not in lead["clipped"]
-    assert "rl.lr: 0.001" in lead["clipped"]
-    assert "<strong>less than published</strong>" in lead["clipped"]
-    assert "less than" not in lead["other"]
+    assert '<a href="#above-other">above the band</a>' in told["other"]
+    assert "Kimi delta attention" in told["other"]
+    assert "above the band" not in told["clipped"]
+    assert "rl.lr: 0.001" in told["clipped"]
+    assert "<strong>clipped gains less</strong>" in told["clipped"]
+    assert f"<strong>{ABOVE}</strong>" in told["other"]
     high = len(SEEDS) - 1
     (note,) = re.findall(r'<p id="above-other">(.*?)</p>', page)
     assert f"in {high} of {len(SEEDS)} training seeds: with 75.0\u202f% of the dev tasks solved" in note
@@ -103,20 +103,22 @@ def test_slides_set_every_arm_against_the_base(config, tables, reported, reveal,
     slides.render(config, tables, reported / "claims.csv", tables / "figures", reveal, tmp_path / "slides.html")
     (arms,) = re.findall(r'<section id="arms">(.*?)</section>', (tmp_path / "slides.html").read_text(), re.DOTALL)
     verdicts = dict(re.findall(r"<code>(\w+)</code></th>.*?<td class=\"words\">(.*?)</td></tr>", arms))
-    assert verdicts == {"other": "begins above the band: not comparable", "clipped": "less than published"}
+    assert verdicts == {"other": ABOVE, "clipped": "clipped gains less"}
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"n_seeds": 1, "low": 0.1, "high": 0.2}, "one seed decides nothing"),
-        ({"n_seeds": 3, "low": 0.0, "high": 0.2}, "undecided, the interval holds zero"),
-        ({"n_seeds": 3, "low": 0.1, "high": 0.2}, "more than published"),
-        ({"n_seeds": 3, "low": -0.2, "high": -0.1}, "less than published"),
-    ],
-)
-def test_a_verdict_is_what_the_interval_says(config, row, words):
-    assert verdict(config.studies["main"], pd.Series(row)) == words
+def test_where_the_base_starts_above_the_band_no_arm_is_better_or_worse(config, tables, reported):
+    rows = pd.read_csv(tables / "selection.csv")
+    rows.loc[rows["arm"] == "published", "pass_rate"] = 0.75
+    rows.to_csv(tables / "selection.csv", index=False)
+    assert {one["arm"]: one["verdict"] for one in lead(config, results(tables, reported))} == {"other": ABOVE, "clipped": ABOVE}
+
+
+@pytest.mark.parametrize(("low", "seeds", "said"), [(-0.1, 3, "undecided"), (float("nan"), 1, "one seed decides nothing")])
+def test_what_decides_nothing_is_said(config, tables, reported, low, seeds, said):
+    rows = pd.read_csv(tables / "estimates.csv")
+    rows.loc[rows["phase"] == "gain_over_base", ["low", "high", "n_seeds"]] = low, -low, seeds
+    rows.to_csv(tables / "estimates.csv", index=False)
+    assert {one["arm"]: one["verdict"] for one in lead(config, results(tables, reported))} == {"other": ABOVE, "clipped": said}
 
 
 def test_a_control_that_gains_as_much_is_called_what_it_is(config, tables, reported, tmp_path):
