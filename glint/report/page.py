@@ -12,8 +12,9 @@ from glint.files import write_text
 from glint.report import architecture, contrasts, costs, honesty, recall, starts, vision, wording
 from glint.report import tables as views
 from glint.report.figures import NAMES
+from glint.report.leads import lead
 from glint.report.results import HEADLINE, Results
-from glint.report.rivals import Solved, against_base, lead, others
+from glint.report.rivals import Solved, against_base, others
 
 
 def render(config: Config, tables: Path, claims: Path, figures: Path, out: Path) -> None:

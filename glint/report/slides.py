@@ -13,8 +13,9 @@ from glint.config.model import SPARSE_EVERY
 from glint.config.tree import Config, resolve
 from glint.files import write_text
 from glint.report import mechanisms, wording
+from glint.report.leads import lead
 from glint.report.results import HEADLINE, Results
-from glint.report.rivals import lead, others
+from glint.report.rivals import others
 from glint.tasks.tokenizer import BOS, CONTROL_IDS, EOS, PAD, SEP, encode
 
 SCRIPTS = {"reveal_css": "reveal.css", "reveal_js": "reveal.js", "notes_js": "plugin/notes.js"}

@@ -115,7 +115,7 @@ def test_order_of_keys_and_written_out_defaults_mean_nothing(copy):
         ("glint/report/figures.py", REPORT),
         ("glint/report/explorer.py", EXPLORER),
         ("glint/report/model_card.py", CARDS),
-        ("glint/report/findings.py", TOLD),
+        ("glint/report/findings.py", {"render_slides": 1, **PAGE, **TOLD}),
     ],
 )
 def test_edited_code_reruns_what_executes_it_and_what_follows(workbench, module, jobs):

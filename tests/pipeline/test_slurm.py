@@ -149,10 +149,17 @@ def halt(run):
     run.wait(lambda: list(state.glob("*/seed-3/state/lock")), "the trainer trains", every=0.02)
     script = str(run.checkout.path / "workflow/scripts/pretrain.py")
     (trainer,) = (process for process in psutil.process_iter(["cmdline"]) if (process.info["cmdline"] or ["", ""])[1:2] == [script])
+    run.wait(lambda: catches(trainer.pid, signal.SIGTERM), "the trainer can be told to save", every=0.005)
     trainer.suspend()
     job = run.running("pretrain")
     run.slurm.ask("scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=1")
     return job
+
+
+def catches(pid, number):
+    """Return whether a process has a handler of its own for a signal."""
+    (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def state_at_the_limit(run):

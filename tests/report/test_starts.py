@@ -9,9 +9,9 @@ import pytest
 
 from glint.report import slides
 from glint.report.findings import ABOVE, find
+from glint.report.leads import lead
 from glint.report.page import render
 from glint.report.results import Results
-from glint.report.rivals import lead
 from glint.report.starts import Above, above, selection, sharing
 from glint.report.wording import interval, points
 from tests.report import synthetic
